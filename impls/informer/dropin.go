@@ -97,13 +97,18 @@ func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example r
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	lw, err := decode.NewListWatch(in.Config(config), decode.Untransformed(d), gvr, metav1.NamespaceAll, nil)
-	if err != nil {
-		return nil, fmt.Errorf("informer: %w", err)
-	}
 	n := opts.Shards
 	if n < 0 || n > maxShards {
 		return nil, fmt.Errorf("informer: %w: Shards is %d (allowed: 0 to %d)", impls.ErrOptions, n, maxShards)
+	}
+	if n > 1 && config.RateLimiter == nil && config.QPS >= 0 {
+		config = rest.CopyConfig(config)
+		config.QPS = cmp.Or(config.QPS, rest.DefaultQPS) * float32(n)
+		config.Burst = cmp.Or(config.Burst, rest.DefaultBurst) * n
+	}
+	lw, err := decode.NewListWatch(in.Config(config), decode.Untransformed(d), gvr, metav1.NamespaceAll, nil)
+	if err != nil {
+		return nil, fmt.Errorf("informer: %w", err)
 	}
 	opts.Decode, opts.Decoder, opts.Inflate, opts.Shards = "", decode.Options{}, "", 0
 	b, err := opts.checked()

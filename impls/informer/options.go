@@ -35,8 +35,8 @@ type Options struct {
 	// Inflate names the reader of compressed answers in package inflate. It belongs to Decode, as Decoder
 	// does; empty means [inflate.Default]. DisableCompression of a config wins.
 	Inflate string
-	// Shards lists and watches in so many shards at once, by the hash of the uid, each with a connection's stream and
-	// a decoding goroutine of its own; 0 means one watch of all. [ForResource] takes it; at most 64. The API server needs the
+	// Shards lists and watches in so many shards at once, by the hash of the namespace, each with a connection's stream
+	// and a decoding goroutine of its own; 0 means one watch of all. The rate limit of the config grows with them. [ForResource] takes it; at most 64. The API server needs the
 	// feature gate ShardedListAndWatch (alpha in v1.36); without it the informer logs an error and stays empty. Only the
 	// events of an object are in order: LastSyncResourceVersion is that of some event, and
 	// LastStoreSyncResourceVersion "".

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/bits"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,8 +23,9 @@ import (
 // maxShards bounds [Options.Shards].
 const maxShards = 64
 
-// shards lists and watches a resource in several shards at once, by the hash of the uid (KEP-5866). It belongs to
-// one Reflector.
+// shards lists and watches a resource in several shards at once, by the hash of the namespace (KEP-5866). It belongs
+// to one Reflector. The hash of the uid would balance better, and lose objects: an object that is deleted and made again under
+// its name has another uid, so its deletion could come after its addition from another shard.
 //
 // An event is delivered in the order of its shard alone. So a version that the Reflector has seen says nothing about
 // other shards, and a watch goes on from the version of each shard, whatever version it is asked for. A bookmark has
@@ -68,7 +70,7 @@ func (s *shards) selector(i int) string {
 	if to == 0 {
 		end = "0x10000000000000000"
 	}
-	return fmt.Sprintf("shardRange(object.metadata.uid, '0x%016x', '%s')", from, end)
+	return fmt.Sprintf("shardRange(object.metadata.namespace, '0x%016x', '%s')", from, end)
 }
 
 // errNotSharded is the answer of a server that ignores the parameter: each shard would have all objects.
@@ -80,35 +82,51 @@ func (s *shards) holds(i int, obj runtime.Object) bool {
 		return false
 	}
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(m.GetUID()))
+	_, _ = h.Write([]byte(m.GetNamespace()))
 	from, to := s.bounds(i)
 	return h.Sum64() >= from && (to == 0 || h.Sum64() < to)
 }
 
-// each calls f for all shards at once and returns the first error.
-func (s *shards) each(f func(i int) error) error {
+// each calls f for all shards at once and returns the first error, which cancels the others.
+func (s *shards) each(cancel context.CancelFunc, f func(i int) error) error {
 	errs := make(chan error, s.n)
 	for i := range s.n {
 		go func() { errs <- f(i) }()
 	}
 	var first error
 	for range s.n {
-		if err := <-errs; first == nil {
+		if err := <-errs; err != nil && first == nil {
 			first = err
+			cancel()
 		}
 	}
 	return first
 }
 
+// options returns the options of a shard for a list or watch with its state. It asks for nothing older than what the
+// shard has delivered, which may be newer than what the Reflector knows.
+func (s *shards) options(i int, o metav1.ListOptions, at []string) metav1.ListOptions {
+	o.ShardSelector = s.selector(i)
+	if o.ResourceVersion != "" && o.ResourceVersion != "0" && o.ResourceVersionMatch != metav1.ResourceVersionMatchExact && at != nil {
+		if order, err := resourceversion.CompareResourceVersion(at[i], o.ResourceVersion); err == nil && order > 0 {
+			o.ResourceVersion = at[i]
+		}
+	}
+	return o
+}
+
 // list lists all shards, without pages. Its version is the oldest one of them.
 func (s *shards) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.end()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	last := s.at
+	s.mu.Unlock()
 	lists, at := make([]*decode.List, s.n), make([]string, s.n)
 	o.Limit, o.Continue = 0, ""
-	err := s.each(func(i int) error {
-		o := o
-		o.ShardSelector = s.selector(i)
-		obj, err := s.lw.ListWithContext(ctx, o)
+	err := s.each(cancel, func(i int) error {
+		obj, err := s.lw.ListWithContext(ctx, s.options(i, o, last))
 		if err != nil {
 			return err
 		}
@@ -133,15 +151,15 @@ func (s *shards) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	return all, nil
 }
 
-// oldest returns the oldest version. One that is not known yet is the oldest.
+// oldest returns the oldest version, or "" if one is not known yet.
 func oldest(versions []string) string {
 	old := versions[0]
-	for _, v := range versions[1:] {
+	for _, v := range versions {
+		if v == "" {
+			return ""
+		}
 		if order, err := resourceversion.CompareResourceVersion(v, old); err != nil || order < 0 {
 			old = v
-		}
-		if old == "" {
-			break
 		}
 	}
 	return old
@@ -153,20 +171,17 @@ func (s *shards) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
-	begins := o.SendInitialEvents != nil && *o.SendInitialEvents
+	begins, last := o.SendInitialEvents != nil && *o.SendInitialEvents, s.at
 	if begins {
 		s.at = make([]string, s.n)
 	}
 	m := &shardWatch{shards: s, cancel: cancel, done: ctx.Done(), result: make(chan watch.Event), ended: make(chan struct{})}
-	if begins {
-		m.marks = s.n
-	}
+	m.begun = slices.Repeat([]bool{!begins}, s.n)
 	watches := make([]watch.Interface, s.n)
-	err := s.each(func(i int) (err error) {
-		o := o
-		o.ShardSelector = s.selector(i)
-		if !begins && s.at != nil {
-			o.ResourceVersion = s.at[i]
+	err := s.each(cancel, func(i int) (err error) {
+		o := s.options(i, o, last)
+		if !begins && last != nil {
+			o.ResourceVersion = last[i]
 		}
 		watches[i], err = s.lw.WatchWithContext(ctx, o)
 		return err
@@ -211,8 +226,8 @@ type shardWatch struct {
 	result chan watch.Event
 	ended  chan struct{} // closed when nothing is delivered any more
 
-	sending sync.Mutex // guards marks and the order of result
-	marks   int        // shards whose initial events have not ended
+	sending sync.Mutex // guards begun and the order of result
+	begun   []bool     // shards whose initial events have ended
 }
 
 // Stop implements [watch.Interface].
@@ -278,9 +293,9 @@ func (m *shardWatch) bookmark(i int, obj runtime.Object) bool {
 	defer m.mu.Unlock()
 	m.at[i] = o.GetResourceVersion()
 	if _, ends := o.GetAnnotations()[metav1.InitialEventsAnnotationKey]; ends {
-		m.marks--
+		m.begun[i] = true
 	}
 	old := oldest(m.at)
 	o.SetResourceVersion(old)
-	return m.marks == 0 && old != ""
+	return !slices.Contains(m.begun, false) && old != ""
 }

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -135,7 +136,8 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// TestShardsGoOn: a watch goes on where each shard was, whatever version it is asked for: each event comes once.
+// TestShardsGoOn: a watch goes on where each shard was, whatever version it is asked for: each event comes once. A
+// namespace is in one shard, so that an object that is made again under its name does not meet its own deletion.
 func TestShardsGoOn(t *testing.T) {
 	srv, s, config := shardedServer(t, apiserver.Options{ShardedListAndWatch: true})
 	d, err := decode.New("shared", decode.Options{Encoding: decode.Protobuf})
@@ -146,7 +148,25 @@ func TestShardsGoOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shards := cache.ToListerWatcherWithContext(informer.Sharded(lw, 5))
+	var mu sync.Mutex
+	in := map[string]string{} // shard by namespace
+	spy := &cache.ListWatch{WatchFuncWithContext: lw.WatchFuncWithContext, ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		list, err := lw.ListWithContextFunc(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, item := range list.(*decode.List).Items {
+			namespace := item.(metav1.Object).GetNamespace()
+			if other := in[namespace]; other != "" && other != o.ShardSelector {
+				t.Errorf("%s is in two shards", namespace)
+			}
+			in[namespace] = o.ShardSelector
+		}
+		return list, nil
+	}}
+	shards := cache.ToListerWatcherWithContext(informer.Sharded(spy, 5))
 	list, err := shards.ListWithContext(t.Context(), metav1.ListOptions{})
 	if l, ok := list.(*decode.List); err != nil || !ok || len(l.Items) != s.Initial || l.ResourceVersion != strconv.Itoa(s.Initial) {
 		t.Fatalf("%v, %v", list, err)

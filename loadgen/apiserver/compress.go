@@ -15,13 +15,13 @@ const compressible = 128 << 10
 // pkg/endpoints/handlers/watch.go and responsewriters): an answer above 128 kB, and a watch that begins with the
 // state and bookmarks, where each flush is a gzip member. Other watches are plain. It is the outermost handler, so
 // that faults see frames.
-func compressed(h http.Handler) http.Handler {
+func (s *Server) compressed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !acceptsGzip(r.Header.Get("Accept-Encoding")) || strings.HasPrefix(r.URL.Path, "/openapi/") {
 			h.ServeHTTP(w, r)
 			return
 		}
-		z := &compressor{ResponseWriter: w, stream: beginsWithState(r)}
+		z := &compressor{ResponseWriter: w, stream: s.beginsWithState(r)}
 		h.ServeHTTP(z, r)
 		_ = z.close() // fails if the client is gone
 	})
@@ -39,7 +39,10 @@ func acceptsGzip(header string) bool {
 
 // beginsWithState reports whether a request is for a watch that begins with the state and ends that with a bookmark;
 // from version 0, or none, that is the default.
-func beginsWithState(r *http.Request) bool {
+func (s *Server) beginsWithState(r *http.Request) bool {
+	if t, ok := s.target(r.URL.Path); !ok || t.name != "" {
+		return false
+	}
 	q := r.URL.Query()
 	version := q.Get("resourceVersion")
 	byDefault := !q.Has("sendInitialEvents") && q.Get("resourceVersionMatch") == "" && (version == "" || version == "0")
@@ -86,7 +89,7 @@ func (z *compressor) begin(on bool) {
 func (z *compressor) Write(b []byte) (int, error) {
 	z.WriteHeader(http.StatusOK)
 	z.begin(len(b) > compressible)
-	if !z.on {
+	if !z.on || len(b) == 0 {
 		return z.ResponseWriter.Write(b)
 	}
 	if z.member == nil {

@@ -133,6 +133,8 @@ func TestCompressedAnswer(t *testing.T) {
 		{"/api/v1/pods?watch=true&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=1", "gzip", false},
 		{"/api/v1/pods?watch=true&sendInitialEvents=true&allowWatchBookmarks=true", "gzip", false}, // is refused
 		{"/api/v1/pods/none", "gzip", false},
+		{"/version?watch=true&allowWatchBookmarks=true", "gzip", false},
+		{"/api/v1/namespaces/ns-0?watch=true&allowWatchBookmarks=true", "gzip", false},
 	} {
 		_, want := srv.do(t, http.MethodGet, tc.path)
 		h, body := srv.gzipped(t, tc.path, tc.accept)

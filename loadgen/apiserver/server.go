@@ -173,7 +173,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	if opts.Wrap != nil {
 		s.handler = opts.Wrap(s)
 	}
-	s.handler = compressed(s.handler)
+	s.handler = s.compressed(s.handler)
 	return s, nil
 }
 

@@ -157,8 +157,11 @@ func (w *watcher) initial(start stream.Start) error {
 		}
 		w.scratch = append(w.scratch, mark...)
 	}
-	err := w.flush(w.write(w.w, w.scratch))
-	w.scratch = w.scratch[:0]
+	var err error
+	if len(w.scratch) > 0 {
+		err = w.flush(w.write(w.w, w.scratch))
+	}
+	w.scratch = nil // An idle watch does not keep the state.
 	return err
 }
 
