@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/manifest"
+	"watchlab/loadgen/storm"
 )
 
 const maxFile = 1 << 20 // largest file in bytes
@@ -55,12 +57,22 @@ func Load(list string) (*Rules, error) {
 func load(name string) (*Rules, error) {
 	data, err := builtin.ReadFile(path.Join("builtin", name+".yaml"))
 	if err != nil {
-		data, err = os.ReadFile(name)
+		data, err = read(name)
 	}
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return nil, &manifest.Error{File: name, Err: fmt.Errorf("%w (built-in rules: %s)", p.Err, strings.Join(Names(), ", "))}
 	}
 	return Parse(name, data)
+}
+
+// read reads a file, and no more of it than shows that it is too large.
+func read(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
 // The form of a file.
@@ -211,7 +223,7 @@ const controllers = "controller" // in by: any client
 func (f ruleForm) rule(p *parser) rule {
 	r := rule{
 		after: required(p, "after", f.After, parseEvent), when: parsed(p, "when", f.When, compileWith("$before")),
-		within: parsed(p, "within", f.Within, duration), name: f.Name,
+		within: parsed(p, "within", f.Within, duration), name: parsed(p, "name", f.Name, printable),
 	}
 	for _, by := range f.By {
 		r.by = append(r.by, required(p, "by", by, oneOf(record.ByStorm, record.ByWorkload, record.ByLifecycle, controllers)))
@@ -227,6 +239,13 @@ func (f ruleForm) rule(p *parser) rule {
 	r.expects = strings.Join(expects, " or ")
 	r.name = cmp.Or(r.name, oneLine(f.After)+": "+r.expects)
 	return r
+}
+
+func printable(s string) (string, error) {
+	if s == "" || storm.Printable(s) != s {
+		return "", fmt.Errorf("%q: it must be printable", s)
+	}
+	return s, nil
 }
 
 // final is an entry of final.
@@ -247,7 +266,7 @@ type owns struct {
 
 func (f finalForm) final(p *parser) final {
 	out := final{
-		name: f.Name, each: required(p, "each", f.Each, parsePattern), where: parsed(p, "where", f.Where, compileWith()),
+		name: parsed(p, "name", f.Name, printable), each: required(p, "each", f.Each, parsePattern), where: parsed(p, "where", f.Where, compileWith()),
 		written: parsed(p, "written", f.Written, oneOf("status")) != "", has: parsed(p, "has", f.Has, compileWith()),
 	}
 	name := f.Each

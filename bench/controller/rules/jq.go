@@ -12,7 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-const patience = time.Second // for one evaluation
+const (
+	maxExpression = 4 << 10     // bytes
+	patience      = time.Second // for one evaluation
+)
 
 // expression is a compiled jq expression.
 type expression struct {
@@ -23,6 +26,9 @@ type expression struct {
 // compileWith returns a function that compiles an expression with variables.
 func compileWith(variables ...string) func(string) (*expression, error) {
 	return func(s string) (*expression, error) {
+		if len(s) > maxExpression {
+			return nil, fmt.Errorf("more than %d bytes", maxExpression)
+		}
 		query, err := gojq.Parse(s)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s, err)

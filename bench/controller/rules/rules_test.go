@@ -70,6 +70,8 @@ func TestErrors(t *testing.T) {
 		{"rules:\n- {after: pods, expect: write to it}\n- {after: pods, expect: write to it}\n", `:3: rules.1.name: "pods: write to it" twice; give one of them another name`},
 		{"rules:\n- after: pods\n  expect: write to it\n  when: .a ==\n", ":4: rules.0.when: .a ==: unexpected EOF"},
 		{"rules:\n- after: pods\n  expect: write to it\n  when: $after\n", ":4: rules.0.when: $after: variable not defined: $after"},
+		{"rules:\n- {after: pods, expect: write to it, name: \"a\\tb\"}\n", ":2: rules.0.name: \"a\\tb\": it must be printable"},
+		{"rules:\n- after: pods\n  expect: write to it\n  when: " + strings.Repeat("1+", 3000) + "1\n", ":4: rules.0.when: more than 4096 bytes"},
 		{"final:\n- has: .a\n", ":2: final.0.each: is missing"},
 		{"final:\n- each: pods\n", ":2: final.0.has: is missing, and so is owns"},
 		{"final:\n- each: pods\n  has: $before\n", ":3: final.0.has: $before: variable not defined: $before"},

@@ -111,8 +111,11 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 	}
 	if changed("against") {
 		old := strings.Fields(f.against)
-		if len(old) == 0 {
+		switch {
+		case len(old) == 0:
 			return spec, badFlag("against", errors.New("names no program"))
+		case strings.ContainsAny(f.against, "\"'\\"):
+			return spec, badFlag("against", errors.New("quotes are not read (write the command into controller.yaml)"))
 		}
 		if len(spec.Programs) == 0 {
 			return spec, usageError{errors.New("no program is given to compare with --against")}
