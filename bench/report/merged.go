@@ -36,7 +36,7 @@ func shares(m *lab.Merged) section {
 	if len(nodes) > 0 {
 		intro += " on " + lab.Plural(len(nodes), "node")
 	}
-	intro += ": counts and distributions are those of all events; events/s are all events over the time of the slowest share; memory is the sum of all processes."
+	intro += ": counts and distributions are those of all events; events/s are all events over the time of the slowest share."
 
 	shown := m.Shares
 	if len(shown) > mostShares {

@@ -68,12 +68,6 @@ func directed(unit string) bool {
 		slices.ContainsFunc(quantileUnits, func(q string) bool { return strings.HasSuffix(unit, "-"+q) })
 }
 
-// Reserved reports whether [Values] may write the unit for any measurement, so that a
-// note cannot use it. Units of named boundaries are not reserved.
-func Reserved(unit string) bool {
-	return slices.Contains(fixedUnits, unit) || slices.Contains(addedUnits, unit) || slices.Contains(neutral, unit)
-}
-
 // Direction is the better direction of a unit.
 type Direction string
 

@@ -48,9 +48,6 @@ func (g *Generator) Resources() []schema.GroupVersionResource {
 	return out
 }
 
-// Phases returns the phases of the profile.
-func (g *Generator) Phases() []Phase { return g.phases }
-
 // Initial yields the objects that exist at the start, as ADDED steps at time 0.
 func (g *Generator) Initial(yield func(Step) bool) {
 	for i, st := range g.engine.plan.streams {
