@@ -93,8 +93,7 @@ func (z *compressor) Write(b []byte) (int, error) {
 		return z.ResponseWriter.Write(b)
 	}
 	if z.member == nil {
-		m := wire.NewMember(z.ResponseWriter)
-		z.member = &m
+		z.member = wire.NewMember(z.ResponseWriter)
 	}
 	return z.member.Write(b)
 }
@@ -111,9 +110,9 @@ func (z *compressor) end(flush bool) error {
 	if z.member == nil {
 		return nil
 	}
-	m := *z.member
+	err := z.member.Close(flush)
 	z.member = nil
-	return m.Close(flush)
+	return err
 }
 
 func (z *compressor) close() error {

@@ -157,10 +157,7 @@ func (w *watcher) initial(start stream.Start) error {
 		}
 		w.scratch = append(w.scratch, mark...)
 	}
-	var err error
-	if len(w.scratch) > 0 {
-		err = w.flush(w.write(w.w, w.scratch))
-	}
+	err := w.send(w.scratch)
 	w.scratch = nil // An idle watch does not keep the state.
 	return err
 }

@@ -295,15 +295,9 @@ func strategicError(err error) error {
 // serverSide applies an apply configuration. It removes fields that the manager alone applied
 // before and now omits. Different values of other managers' fields are conflicts, unless forced.
 func (x *edit) serverSide(live object, kind types.PatchType, body []byte) (object, error) {
-	if kind == types.ApplyYAMLPatchType {
-		// A real server reads it twice, first for the audit.
-		if _, err := utilyaml.ToJSON(body); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("error encoding patch: %v", err))
-		}
-	}
 	content, err := applyContent(kind, body)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if err := checkSize(content); err != nil {
 		return nil, err
@@ -342,15 +336,20 @@ func (x *edit) serverSide(live object, kind types.PatchType, body []byte) (objec
 // applyContent reads an apply configuration.
 func applyContent(kind types.PatchType, body []byte) (content map[string]any, err error) {
 	if kind == types.ApplyCBORPatchType {
-		err = cbordirect.Unmarshal(body, &content)
+		if err = cbordirect.Unmarshal(body, &content); err != nil {
+			err = fmt.Errorf("error decoding patch: %w", err)
+		}
 		return content, err
 	}
 	text, err := yaml.YAMLToJSON(body)
-	if err != nil {
-		return nil, fmt.Errorf("error converting YAML to JSON: %w", err)
+	switch {
+	case err != nil && utilyaml.IsJSONBuffer(body):
+		return nil, fmt.Errorf("error decoding patch: error converting YAML to JSON: %w", err)
+	case err != nil: // A real server converts what is no JSON for the audit first.
+		return nil, fmt.Errorf("error encoding patch: %w", err)
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
-		return nil, fmt.Errorf("error unmarshaling JSON: while decoding JSON: %w", err)
+		return nil, fmt.Errorf("error decoding patch: error unmarshaling JSON: while decoding JSON: %w", err)
 	}
 	return content, nil
 }

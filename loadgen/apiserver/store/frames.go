@@ -103,21 +103,25 @@ func (s *slot) make(m maker, form wire.Form, members bool, n int, event func(i i
 		if scratch, err = m.kind.AppendObject(scratch[:0], form, e.Object); err != nil {
 			return nil, fmt.Errorf("event %d (%s): %w", e.Seq, e.Key, err)
 		}
-		frame = wire.AppendEvent(frame[:0], form.Media(), e.Type, scratch)
 		if members {
+			frame = wire.AppendEvent(frame[:0], form.Media(), e.Type, scratch)
 			scratch = wire.AppendMember(scratch[:0], frame)
-			frame, scratch = scratch, frame
 		}
 		if i == 0 {
 			// Objects of a kind have similar sizes.
-			next.data = make([]byte, 0, (len(frame)+32)*n*9/8)
+			next.data = make([]byte, 0, (len(scratch)+64)*n*9/8)
 			next.parts = make([]part, 0, n)
 		}
-		next.data = append(next.data, frame...)
+		if members {
+			next.data = append(next.data, scratch...)
+			next.parts = append(next.parts, part{end: uint32(len(next.data))})
+			continue
+		}
+		next.data = wire.AppendEvent(next.data, form.Media(), e.Type, scratch)
 		end := len(next.data)
 		next.parts = append(next.parts, part{
 			end:    uint32(end),
-			object: uint32(max(end-wire.EventTail(form.Media())-len(scratch), 0)),
+			object: uint32(end - wire.EventTail(form.Media()) - len(scratch)),
 		})
 	}
 	size := int64(cap(next.data)) + int64(cap(next.parts))*int64(unsafe.Sizeof(part{}))

@@ -18,18 +18,18 @@ var members = sync.Pool{New: func() any {
 type Member struct{ z *gzip.Writer }
 
 // NewMember begins a member.
-func NewMember(w io.Writer) Member {
+func NewMember(w io.Writer) *Member {
 	z := members.Get().(*gzip.Writer)
 	z.Reset(w)
-	return Member{z}
+	return &Member{z}
 }
 
 // Write implements [io.Writer].
-func (m Member) Write(b []byte) (int, error) { return m.z.Write(b) }
+func (m *Member) Write(b []byte) (int, error) { return m.z.Write(b) }
 
 // Close ends the member. Flush says that its bytes are flushed before, as those of a watch are. The member must not
 // be used afterwards.
-func (m Member) Close(flush bool) error {
+func (m *Member) Close(flush bool) error {
 	var err error
 	if flush {
 		err = m.z.Flush()
