@@ -74,8 +74,9 @@
 //
 // JSON is checked and indexed once: the index has the ends of all objects and arrays, so that a known
 // group is found without reading it again. The framer of a watch does that too, and hands on the
-// object alone, before or after its type in the frame. What is unusual is left to client-go's decoder, with all of the object: a field that
-// occurs twice, an escape in the name of a field, a value of another type, more than 200 levels.
+// object alone, before or after its type in the frame. What is unusual is left to client-go's decoder,
+// with all of the object: a field that occurs twice, an escape in the name of a field, a value of another
+// type, more than 200 levels.
 //
 // With [Options.Unstructured] the decoder makes unstructured objects of JSON, as client-go's dynamic
 // client does: maps, slices and numbers of int64 or float64, and the few kinds that the dynamic client
@@ -85,8 +86,8 @@
 // in memory, and none takes more than an eighth; slots, strings and marks take about 1.5 MiB more. A
 // decoder remembers at most 64 KiB of names of kinds. A table takes its memory at the first group.
 //
-// The worst case is objects of which nothing repeats: see the storms distinct-N of BenchmarkDecode. In protobuf shared-readonly then hashes only large groups and a sample of the
-// objects, chosen by their UID, and leaves the parts of a large group to the generated code. What
+// The worst case is objects of which nothing repeats: see the storms distinct-N of BenchmarkDecode. In
+// protobuf shared-readonly then hashes only large groups and a sample of the objects, chosen by their UID, and leaves the parts of a large group to the generated code. What
 // repeats later is found in the sample.
 //
 // Designs turned down: objects with maps, slices and pointers in common (that is shared-readonly); a

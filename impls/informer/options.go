@@ -36,10 +36,10 @@ type Options struct {
 	// does; empty means [inflate.Default]. DisableCompression of a config wins.
 	Inflate string
 	// Shards lists and watches in so many shards at once, by the hash of the namespace, each with a connection's stream
-	// and a decoding goroutine of its own; 0 means one watch of all. The rate limit of the config grows with them. [ForResource] takes it; at most 64. The API server needs the
-	// feature gate ShardedListAndWatch (alpha in v1.36); without it the informer logs an error and stays empty. Only the
-	// events of an object are in order: LastSyncResourceVersion is that of some event, and
-	// LastStoreSyncResourceVersion "".
+	// and a decoding goroutine of its own; 0 means one watch of all. The rate limit of the config grows with them.
+	// [ForResource] takes it; at most 64. The API server needs the feature gate ShardedListAndWatch (alpha in v1.36);
+	// without it the informer logs an error and stays empty. Only the events of a namespace are in order:
+	// LastSyncResourceVersion is that of some event, and LastStoreSyncResourceVersion "".
 	Shards  int
 	Variant string // the queue in package deltafifo; empty means [DefaultVariant]
 	// Queue has the options of the queue. KeyFunction, KnownObjects and Transformer must be nil,

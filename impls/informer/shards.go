@@ -171,17 +171,16 @@ func (s *shards) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
-	begins, last := o.SendInitialEvents != nil && *o.SendInitialEvents, s.at
-	if begins {
-		s.at = make([]string, s.n)
+	begins := o.SendInitialEvents != nil && *o.SendInitialEvents
+	m := &shardWatch{
+		shards: s, cancel: cancel, done: ctx.Done(), result: make(chan watch.Event), ended: make(chan struct{}),
+		begun: slices.Repeat([]bool{!begins}, s.n),
 	}
-	m := &shardWatch{shards: s, cancel: cancel, done: ctx.Done(), result: make(chan watch.Event), ended: make(chan struct{})}
-	m.begun = slices.Repeat([]bool{!begins}, s.n)
 	watches := make([]watch.Interface, s.n)
 	err := s.each(cancel, func(i int) (err error) {
-		o := s.options(i, o, last)
-		if !begins && last != nil {
-			o.ResourceVersion = last[i]
+		o := s.options(i, o, s.at)
+		if !begins && s.at != nil {
+			o.ResourceVersion = s.at[i]
 		}
 		watches[i], err = s.lw.WatchWithContext(ctx, o)
 		return err
@@ -195,11 +194,11 @@ func (s *shards) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		}
 		return nil, err
 	}
-	if s.at == nil {
+	switch {
+	case begins:
 		s.at = make([]string, s.n)
-		for i := range s.at {
-			s.at[i] = o.ResourceVersion
-		}
+	case s.at == nil:
+		s.at = slices.Repeat([]string{o.ResourceVersion}, s.n)
 	}
 	s.last = m
 	var open sync.WaitGroup
@@ -263,7 +262,7 @@ func (m *shardWatch) send(i int, e watch.Event) bool {
 		return false
 	default:
 	}
-	version := ""
+	var version string // read before the event is the Reflector's
 	if o, err := meta.Accessor(e.Object); err == nil && e.Type != watch.Error {
 		version = o.GetResourceVersion()
 	}
