@@ -183,8 +183,8 @@ func (t *Table) Text(w io.Writer) error {
 	return err
 }
 
-// difference formats the change in benchstat's form. Without a significant change it shows the
-// confidence interval, in which the change may be.
+// difference formats the change in benchstat's form, so that its readers' patterns match. Without a significant
+// change the confidence interval, in which the change may be, follows.
 func (c *Cell) difference(base *Cell) string {
 	switch {
 	case c.Unequal != "":
@@ -194,9 +194,9 @@ func (c *Cell) difference(base *Cell) string {
 	}
 	within := ""
 	if r := stats.Compare(base.Values, c.Values); 0 < r.Lo && r.Lo < r.Hi && !c.Significant() {
-		within = fmt.Sprintf(", %+.1f%% to %+.1f%%", (r.Lo-1)*100, (r.Hi-1)*100)
+		within = fmt.Sprintf(" %+.1f%% to %+.1f%%", (r.Lo-1)*100, (r.Hi-1)*100)
 	}
-	return fmt.Sprintf("%s (%s%s)", c.VsBase.FormatDelta(base.Summary.Center, c.Summary.Center), c.VsBase, within)
+	return fmt.Sprintf("%s (%s)%s", c.VsBase.FormatDelta(base.Summary.Center, c.Summary.Center), c.VsBase, within)
 }
 
 func oneProcess(names []string) string {

@@ -72,7 +72,7 @@ func TestMatchesBenchstat(t *testing.T) {
 	theirs := benchstat(t, append([]string{"-ignore", "commit,pkg"}, files...)...)
 	_, ours := table(t, files...)
 	rows := map[[2]string][]string{}
-	within := regexp.MustCompile(`, [-+][0-9.]+% to [-+][0-9.]+%`)
+	within := regexp.MustCompile(` [-+][0-9.]+% to [-+][0-9.]+%`)
 	for line := range strings.Lines(ours) {
 		if f := strings.Fields(within.ReplaceAllString(line, "")); len(f) > 2 {
 			rows[[2]string{f[0], f[1]}] = f[2:]

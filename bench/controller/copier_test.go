@@ -34,6 +34,9 @@ const (
 	correct = "correct"
 	brittle = "brittle" // ends when it has to list again
 	idle    = "idle"    // opens no watch
+	slow    = "slow"    // begins after some seconds
+	beating = "beating" // writes a ConfigMap all the time
+	leader  = "leader"  // the same, which is a lock
 )
 
 func TestMain(m *testing.M) {
@@ -107,6 +110,12 @@ func runCopier(ctx context.Context, config *rest.Config, kind string) error {
 	defer informers.Shutdown()
 	informers.WaitForCacheSync(ctx.Done())
 	context.AfterFunc(ctx, queue.ShutDown)
+	switch kind {
+	case slow:
+		time.Sleep(3 * time.Second)
+	case beating, leader:
+		go beat(ctx, client, kind)
+	}
 	for {
 		key, shutdown := queue.Get()
 		if shutdown {
@@ -118,6 +127,21 @@ func runCopier(ctx context.Context, config *rest.Config, kind string) error {
 			queue.Forget(key)
 		}
 		queue.Done(key)
+	}
+}
+
+// beat writes a ConfigMap, which a copy of itself owns.
+func beat(ctx context.Context, client dynamic.Interface, kind string) {
+	for n := range time.Tick(300 * time.Millisecond) {
+		beat := &unstructured.Unstructured{}
+		beat.SetAPIVersion("v1")
+		beat.SetKind("ConfigMap")
+		beat.SetName("beat" + suffix)
+		beat.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "old-0", UID: "none"}})
+		if beat.SetAnnotations(map[string]string{"at": n.String()}); kind == leader {
+			beat.SetAnnotations(map[string]string{"control-plane.alpha.kubernetes.io/leader": n.String()})
+		}
+		_, _ = client.Resource(configMaps).Namespace("default").Apply(ctx, beat.GetName(), beat, metav1.ApplyOptions{FieldManager: kind})
 	}
 }
 

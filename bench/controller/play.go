@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/discovery"
@@ -62,8 +61,7 @@ type session struct {
 	recorder *record.Recorder
 	faults   *fault.Injector
 	began    time.Time
-	open     int          // watches before the storm
-	changed  atomic.Int64 // time of the last change by a controller or the cluster, as Unix nanoseconds
+	open     int // watches before the storm
 	programs []*replica
 
 	mu      sync.Mutex // guards the fields below
@@ -94,7 +92,7 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
 	}
 	p.server, err = serve(Setup{
-		Clients: p.clients, Changed: p.observe,
+		Clients: p.clients, Changed: p.recorder.Observe,
 		// The recorder is outside of the faults: the record has what the client met.
 		Wrap: func(h http.Handler) http.Handler { return p.recorder.Wrap(p.faults.Wrap(h)) },
 		Seed: p.seed, Speed: p.spec.Speed, Storms: p.prepared.storms, Objects: p.prepared.objects, Stages: p.prepared.stages,
@@ -143,18 +141,6 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	}
 	out.Accesses, out.Changes = p.recorder.Result()
 	return out, err
-}
-
-// observe receives each change of the server.
-func (p *session) observe(c apiserver.Change) {
-	p.recorder.Observe(c)
-	switch c.By {
-	case record.ByStorm, record.ByWorkload, record.ByManifest, "":
-		return
-	}
-	if !record.Background(c.Resource) {
-		p.changed.Store(c.At.UnixNano())
-	}
 }
 
 // userClient sends the requests of the workload.
@@ -298,14 +284,26 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 		return over, nil, err
 	}
 	settling := time.Now()
+	var judged time.Time // last change of the state that unmet says something of
+	unmet := false
 	for {
-		last := time.Unix(0, p.changed.Load())
+		act := p.recorder.Activity()
 		quiet = nil
-		if min(time.Since(last), time.Since(settling)) >= p.quietTime() && p.server.Quiet() {
-			quiet = new(max(0, last.Sub(p.began)))
+		if min(time.Since(act.Changed), time.Since(settling)) >= p.quietTime() && time.Now().After(act.Again) && p.server.Quiet() {
+			quiet = new(max(0, act.Changed.Sub(p.began)))
+			if !judged.Equal(act.Changed) {
+				judged, unmet = act.Changed, p.unmet()
+			}
 		}
-		// Writes without a change end soon, or go on in a loop.
-		if quiet != nil && time.Since(p.recorder.Useless()) >= p.timing.quiet || time.Since(settling) > p.spec.Settle.Duration+p.quietTime() {
+		// Writes without a change end soon, or go on in a loop. A failed write is tried again. A controller that has
+		// taken a time for its last change, or has written nothing yet, may take as long again.
+		took := act.Changed.Sub(settling)
+		if act.Wrote.Before(p.began) {
+			took = p.spec.Settle.Duration
+		}
+		done := quiet != nil && !unmet && time.Now().After(act.Retry) &&
+			time.Since(act.Useless) >= p.timing.quiet && time.Since(settling) >= 2*took
+		if done || time.Since(settling) > p.spec.Settle.Duration+p.quietTime() || p.ended() && quiet != nil {
 			break
 		}
 		if err := p.wait(ctx, pollPeriod); err != nil {
@@ -313,6 +311,13 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 		}
 	}
 	return over, quiet, p.wait(ctx, p.timing.tail)
+}
+
+// unmet reports whether the state so far is not the final one that the rules ask for.
+func (p *session) unmet() bool {
+	var state record.Play
+	state.Accesses, state.Changes = p.recorder.Result()
+	return p.prepared.rules.Unmet(&state)
 }
 
 // reopened waits until the programs have as many watches as before the storm. While a client waits to open a

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -109,9 +110,16 @@ func (r *replica) observe(ctx context.Context, began time.Time) {
 // observeOne samples a process and scrapes its metrics, now and in each second, until it ends.
 func (r *replica) observeOne(ctx context.Context, process *program.Program, began time.Time) {
 	scraper := r.session.scraper(r.options.Client, process.MetricsURL())
+	var failed error // the last of the scrapes, none of which succeeded
 	if scraper != nil {
-		defer scraper.Close()
+		defer func() {
+			scraper.Close()
+			if failed != nil {
+				r.session.notify(fmt.Sprintf("%s: not read: %v", r.options.Client, failed))
+			}
+		}()
 	}
+	read := false
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -119,7 +127,11 @@ func (r *replica) observeOne(ctx context.Context, process *program.Program, bega
 		sample, ok := process.Sample()
 		if scraper != nil {
 			// A program serves its metrics some time after its start, or never.
-			if values, err := scraper.Scrape(ctx); err == nil {
+			values, err := scraper.Scrape(ctx)
+			if ctx.Err() == nil && !read {
+				failed, read = err, err == nil
+			}
+			if err == nil {
 				sample.Goroutines = int(values["go_goroutines"])
 				r.session.scraped(record.Scrape{At: at, Client: r.options.Client, Values: values})
 			}
@@ -146,7 +158,7 @@ func (p *session) scraper(client, own string) *program.Scraper {
 	if address == "" {
 		return nil
 	}
-	s, err := program.NewScraper(address)
+	s, err := program.NewScraper(address, p.server.Kubeconfig(client).Token)
 	if err != nil {
 		p.notify(err.Error())
 		return nil
@@ -189,6 +201,9 @@ func (r *replica) status() string {
 	return r.current.Exit().Status
 }
 
+// podFiles matches what programs say that miss the files or the environment of a pod.
+var podFiles = regexp.MustCompile(`(?i)in[- ]cluster|serviceaccount/|KUBERNETES_SERVICE_|\bPOD_NAMESPACE\b`)
+
 // lastLines are the last lines of the program's log, for an error message.
 func (r *replica) lastLines() string {
 	data, err := os.ReadFile(r.options.Log)
@@ -200,7 +215,11 @@ func (r *replica) lastLines() string {
 	if last == "" {
 		return " (it wrote nothing)"
 	}
-	return fmt.Sprintf(" (its log ends with: %s)", last)
+	hint := ""
+	if !r.session.spec.InCluster && podFiles.MatchString(string(data)) {
+		hint = "; --in-cluster gives it a pod's files and environment"
+	}
+	return fmt.Sprintf(" (its log ends with: %s)%s", last, hint)
 }
 
 // exit is the end of a process with its time of day.

@@ -96,6 +96,29 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestSettling: a play waits for what the rules ask for, and for a write that is due, but not for a lock.
+func TestSettling(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[string]string{slow: "", beating: verdict.NeverConverged, leader: ""} {
+		s := spec(t, kind)
+		s.Settle.Duration = 4 * time.Second
+		if kind == slow {
+			s.Settle.Duration = patience // It begins when the machine lets it.
+		}
+		r, err := play(t, s, controller.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if v := r.Plays[0].Failure(); v != nil {
+			got = v.Name
+		}
+		if got != want {
+			t.Errorf("%s: %q failed, want %q: %+v", kind, got, want, r.Plays[0].Verdicts)
+		}
+	}
+}
+
 func names(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	files, err := os.ReadDir(dir)

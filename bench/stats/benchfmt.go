@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -151,11 +152,15 @@ type File struct {
 	full       map[string]string // package and full name, by name
 }
 
-// Read reads a benchfmt file. fileName is used in errors, which wrap [ErrFormat] and
-// name the first invalid line.
+// Read reads a benchfmt file, with or without a byte order mark. fileName is used in errors, which wrap
+// [ErrFormat] and name the first invalid line.
 func Read(r io.Reader, fileName string) (*File, error) {
+	text := bufio.NewReader(r)
+	if mark, _ := text.Peek(3); string(mark) == "\ufeff" {
+		_, _ = text.Discard(3) // It would hide the first benchmark.
+	}
 	f := &File{Config: map[string]string{}, Samples: map[string]Samples{}, Guarantees: map[string]string{}, full: map[string]string{}}
-	in := benchfmt.NewReader(r, fileName)
+	in := benchfmt.NewReader(text, fileName)
 	for in.Scan() {
 		switch rec := in.Result().(type) {
 		case *benchfmt.SyntaxError:

@@ -202,12 +202,12 @@ func (p *Program) run(log *os.File, result chan<- error) {
 // Pid returns the id of the process, which is that of its group.
 func (p *Program) Pid() int { return p.cmd.Process.Pid }
 
-// MetricsURL returns the URL of the metrics at {metrics}; empty if the command has no such argument.
+// MetricsURL returns the URL of the metrics at {metrics}, without a scheme, for [NewScraper]; empty if the command has no such argument.
 func (p *Program) MetricsURL() string {
 	if p.metrics == "" {
 		return ""
 	}
-	return "http://" + p.metrics + "/metrics"
+	return "//" + p.metrics + "/metrics"
 }
 
 // Exited is closed after the end of the program.

@@ -288,7 +288,7 @@ func TestPlaceholders(t *testing.T) {
 			"{dir}/certs", "--kubeconfig={kubeconfig}", "--metrics={metrics}", "--id={client}"),
 	})
 	p.Exit()
-	metrics := strings.TrimSuffix(strings.TrimPrefix(p.MetricsURL(), "http://"), "/metrics")
+	metrics := strings.TrimSuffix(strings.TrimPrefix(p.MetricsURL(), "//"), "/metrics")
 	if host, port, err := net.SplitHostPort(metrics); err != nil || host != "127.0.0.1" || port == "0" {
 		t.Errorf("metrics at %s", p.MetricsURL())
 	}

@@ -3,6 +3,7 @@ package program
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,17 +26,26 @@ const (
 
 // Scraper reads the metrics of a program, in Prometheus' text format.
 type Scraper struct {
-	url    string
+	urls   []string // the first one is tried, and moves to the end when it fails
+	token  string
 	client *http.Client
 }
 
-// NewScraper returns a scraper of a URL.
-func NewScraper(address string) (*Scraper, error) {
+// NewScraper returns a scraper of a URL; of one without a scheme, as in //127.0.0.1:8080/metrics, over HTTP or HTTPS as the
+// program serves it. Over HTTPS it sends the token, and it does not verify the certificate: a program under test signs
+// its own.
+func NewScraper(address, token string) (*Scraper, error) {
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if err != nil || u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("metrics: %q is no URL, as in http://127.0.0.1:8080/metrics", address)
 	}
-	return &Scraper{address, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}, Timeout: scrapeTimeout}}, nil
+	s := &Scraper{urls: []string{address}, token: token, client: &http.Client{Timeout: scrapeTimeout, Transport: &http.Transport{
+		MaxIdleConnsPerHost: 1, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}}
+	if u.Scheme == "" {
+		s.urls = []string{"http:" + address, "https:" + address}
+	}
+	return s, nil
 }
 
 // Close closes the connection.
@@ -43,26 +53,44 @@ func (s *Scraper) Close() { s.client.CloseIdleConnections() }
 
 // Scrape returns the values by metric, each the sum of its series. Histograms and summaries have a
 // _sum and a _count.
-func (s *Scraper) Scrape(ctx context.Context) (map[string]float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+func (s *Scraper) Scrape(ctx context.Context) (_ map[string]float64, err error) {
+	for i := range s.urls {
+		values, failed := s.scrape(ctx, s.urls[0])
+		if failed == nil {
+			return values, nil
+		}
+		if s.urls = append(s.urls[1:], s.urls[0]); i == 0 {
+			err = failed
+		} else {
+			err = fmt.Errorf("%w; %w", err, failed)
+		}
+	}
+	return nil, err
+}
+
+func (s *Scraper) scrape(ctx context.Context, address string) (map[string]float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	req.Header.Set("Accept", "text/plain;version="+expfmt.TextVersion)
+	if req.URL.Scheme == "https" && s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
 	res, err := s.client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("metrics: %s: %s", s.url, res.Status)
+		return nil, fmt.Errorf("metrics: %s: %s", address, res.Status)
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, scrapeLimit+1))
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	if len(body) > scrapeLimit {
-		return nil, fmt.Errorf("metrics: %s: more than %d MiB", s.url, scrapeLimit>>20)
+		return nil, fmt.Errorf("metrics: %s: more than %d MiB", address, scrapeLimit>>20)
 	}
 	return parse(body)
 }

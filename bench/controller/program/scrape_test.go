@@ -61,7 +61,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestScraper(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/metrics":
 			fmt.Fprint(w, exposed)
@@ -70,21 +70,34 @@ func TestScraper(t *testing.T) {
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
+	})
+	plain := httptest.NewServer(h)
+	defer plain.Close()
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		h(w, r)
 	}))
-	defer s.Close()
-	for path, want := range map[string]string{"/metrics": "<nil>", "/none": "404 Not Found", "/large": "more than 32 MiB"} {
-		scraper, err := program.NewScraper(s.URL + path)
+	defer secure.Close()
+	address := func(s *httptest.Server) string { _, at, _ := strings.Cut(s.URL, ":"); return at }
+	for target, want := range map[string]string{
+		plain.URL + "/metrics": "<nil>", plain.URL + "/none": "404 Not Found", plain.URL + "/large": "more than 32 MiB",
+		address(plain) + "/metrics": "<nil>", address(secure) + "/metrics": "<nil>", address(secure) + "/none": "404 Not Found",
+	} {
+		scraper, err := program.NewScraper(target, "secret")
 		if err != nil {
 			t.Fatal(err)
 		}
 		values, err := scraper.Scrape(t.Context())
 		scraper.Close()
 		if got := fmt.Sprint(err); !strings.HasSuffix(got, want) || (err == nil) != (values["go_goroutines"] == 40) {
-			t.Errorf("%s: %v, %v goroutines", path, err, values["go_goroutines"])
+			t.Errorf("%s: %v, %v goroutines", target, err, values["go_goroutines"])
 		}
 	}
 	for _, bad := range []string{"", "127.0.0.1:8080", "ftp://127.0.0.1/metrics", "http://", "http://[", "\x00"} {
-		if _, err := program.NewScraper(bad); err == nil || !strings.HasPrefix(err.Error(), "metrics: ") {
+		if _, err := program.NewScraper(bad, ""); err == nil || !strings.HasPrefix(err.Error(), "metrics: ") {
 			t.Errorf("%q: error %v", bad, err)
 		}
 	}

@@ -69,6 +69,7 @@ type Access struct {
 	DryRun    bool
 	Continues bool // a further page of a list
 	State     bool // a list's first page, or a watch with the initial events: a relist after the first
+	Lock      bool // of an object other than a lease that leaders lock
 }
 
 // Writes reports whether the access is a write, dry runs excluded.
@@ -80,10 +81,10 @@ func (a *Access) Writes() bool {
 	return !a.DryRun
 }
 
-// Background reports whether a resource is written all the time, also by a program that is done: leases and events.
-func Background(r schema.GroupVersionResource) bool {
-	return r.Resource == "leases" || r.Resource == "events"
-}
+// Background reports whether the object is written all the time, also by a program that is done: a lock or an event.
+func (a *Access) Background() bool { return a.Lock || background(a.Resource.Resource) }
+
+func background(resource string) bool { return resource == "leases" || resource == "events" }
 
 // Change is one event that became visible to watches.
 type Change struct {
@@ -94,10 +95,14 @@ type Change struct {
 	Resource schema.GroupVersionResource // in the stored version
 	Key      string                      // namespace/name
 	Version  uint64
+	Lock     bool // as that of an Access
 	// Object is the object after the change and Before the one before it, nil for ADDED. For DELETED,
 	// Object is the last state. They are shared and must not be changed.
 	Object, Before runtime.Object
 }
+
+// Background is that of [Access].
+func (c *Change) Background() bool { return c.Lock || background(c.Resource.Resource) }
 
 // Lag is how far one open watch was behind at a time.
 type Lag struct {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"watchlab/loadgen/apiserver"
@@ -31,9 +33,35 @@ type Recorder struct {
 	zero     time.Duration
 	accesses []Access
 	changes  []Change
-	useless  time.Duration        // end of the last write without a change
 	watches  map[*flight]struct{} // open
 	known    map[object]uint64    // newest version that a change or an answer showed
+	locks    map[object]bool      // objects other than leases that leaders lock
+	writers  map[writer]rhythm
+	activity Activity[time.Duration]
+}
+
+// Activity has the times from which it can be told whether clients are done. T is [time.Time] for a caller. What is
+// [Access.Background] does not count.
+type Activity[T any] struct {
+	Changed T // last change by a client or the lifecycle
+	Wrote   T // end of the last write by a client
+	Useless T // end of the last write without a change
+	// Again is the time until which the next write is due of a client that writes an object at regular intervals:
+	// its own write wakes it, or a timer does. Retry is that of the next try of a failed write, whose intervals
+	// double.
+	Again, Retry T
+}
+
+// writer is a client's part in an object.
+type writer struct {
+	client, subresource string
+	object
+}
+
+// rhythm is the last write of a writer.
+type rhythm struct {
+	at, gap time.Duration // gap to the write before it, 0 for the first one
+	failed  bool
 }
 
 // object names an object. Versions of an API share it.
@@ -44,7 +72,9 @@ type object struct {
 
 // NewRecorder returns a recorder whose time zero is now; see [Recorder.Start].
 func NewRecorder() *Recorder {
-	return &Recorder{base: time.Now(), watches: map[*flight]struct{}{}, known: map[object]uint64{}}
+	return &Recorder{
+		base: time.Now(), watches: map[*flight]struct{}{}, known: map[object]uint64{}, locks: map[object]bool{}, writers: map[writer]rhythm{},
+	}
 }
 
 // Start sets time zero, the start of the storm. Earlier accesses and changes have negative times.
@@ -65,8 +95,34 @@ func (r *Recorder) Observe(c apiserver.Change) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	o := object{c.Resource.GroupResource(), c.Key}
+	if locked(o.resource, c.Object) {
+		r.locks[o] = true
+	}
+	out.Lock = r.locks[o]
 	r.changes = append(r.changes, out)
-	r.learn(object{c.Resource.GroupResource(), c.Key}, c.Version)
+	r.learn(o, c.Version)
+	switch c.By {
+	case ByStorm, ByWorkload, ByManifest, "":
+	default:
+		if !out.Background() {
+			r.activity.Changed = out.At
+		}
+	}
+}
+
+// locked reports whether an object is one that client-go's leaders locked before they had leases, by
+// resourcelock.LeaderElectionRecordAnnotationKey.
+func locked(r schema.GroupResource, o runtime.Object) bool {
+	if r.Group != "" || r.Resource != "configmaps" && r.Resource != "endpoints" {
+		return false
+	}
+	m, ok := o.(metav1.Object)
+	if !ok {
+		return false
+	}
+	_, ok = m.GetAnnotations()["control-plane.alpha.kubernetes.io/leader"]
+	return ok
 }
 
 // learn notes a version of an object. The caller holds mu.
@@ -130,21 +186,45 @@ func (r *Recorder) end(f *flight, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.watches, f)
+	o := object{f.Resource.GroupResource(), f.Key}
 	if f.Version > 0 && f.Code < 300 {
-		if f.Unchanged = f.Version == f.Based || f.Version <= f.known; f.Unchanged && f.Access.Writes() && !Background(f.Resource) {
-			r.useless = f.At + f.Took
-		}
-		r.learn(object{f.Resource.GroupResource(), f.Key}, f.Version)
+		f.Unchanged = f.Version == f.Based || f.Version <= f.known
+		r.learn(o, f.Version)
+	}
+	if f.Lock = r.locks[o]; f.Access.Writes() && !f.Background() {
+		r.wrote(&f.Access, o)
 	}
 	r.accesses = append(r.accesses, f.Access)
 }
 
-// Useless returns the time of the last write without a change, and that of NewRecorder if there was none. Writes
-// to what is written all the time ([Background]) are not counted.
-func (r *Recorder) Useless() time.Time {
+// wrote follows the rhythm of a writer. The caller holds mu.
+func (r *Recorder) wrote(a *Access, o object) {
+	w := writer{a.Client, a.Subresource, o}
+	before, known := r.writers[w]
+	now := rhythm{at: a.At, failed: a.Code == 0 || a.Code >= 400}
+	if known {
+		now.gap = a.At - before.at
+	}
+	r.writers[w] = now
+	act := &r.activity
+	act.Wrote = max(act.Wrote, a.At+a.Took)
+	switch {
+	case now.failed && before.failed:
+		act.Retry = max(act.Retry, a.At+2*now.gap)
+	case now.failed:
+	case a.Unchanged:
+		act.Useless = max(act.Useless, a.At+a.Took)
+	case before.gap > 0 && (now.gap-before.gap).Abs() <= before.gap/4:
+		act.Again = max(act.Again, a.At+now.gap*3/2)
+	}
+}
+
+// Activity returns the times so far, and that of NewRecorder for those that never were.
+func (r *Recorder) Activity() Activity[time.Time] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.base.Add(r.useless)
+	a := r.activity
+	return Activity[time.Time]{r.base.Add(a.Changed), r.base.Add(a.Wrote), r.base.Add(a.Useless), r.base.Add(a.Again), r.base.Add(a.Retry)}
 }
 
 // Result returns the accesses so far in order of their end, and the changes in order of Observe. An open watch

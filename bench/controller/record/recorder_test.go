@@ -340,32 +340,43 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-func TestUseless(t *testing.T) {
+func TestActivity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := record.NewRecorder()
 		began := time.Now()
 		version := 5
 		h := named(r.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if version == 0 {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
 			fmt.Fprintf(w, `{"metadata":{"resourceVersion":"%d"}}`, version)
 		})))
 		r.Observe(apiserver.Change{Resource: v1.SchemeGroupVersion.WithResource("pods"), Key: "a/web", Version: 5})
 		r.Observe(apiserver.Change{Resource: v1.SchemeGroupVersion.WithResource("events"), Key: "a/web", Version: 5})
 		for _, step := range []struct {
 			name, method, path string
-			version            int
-			want               time.Duration // of the last write without a change
+			version            int // answered; 0 for a failure
+			pause              time.Duration
+			want               record.Activity[time.Duration]
 		}{
-			{"change", http.MethodPut, web, 6, 0},
-			{"no change", http.MethodPut, web, 6, 2 * time.Second},
-			{"get", http.MethodGet, web, 6, 2 * time.Second},
-			{"dry run", http.MethodPut, web + "?dryRun=All", 6, 2 * time.Second},
-			{"event", http.MethodPut, "/api/v1/namespaces/a/events/web", 5, 2 * time.Second},
-			{"no change again", http.MethodPut, web, 6, 6 * time.Second},
+			{"change", http.MethodPut, web, 6, 1, record.Activity[time.Duration]{}},
+			{"no change", http.MethodPut, web, 6, 1, record.Activity[time.Duration]{Useless: 2}},
+			{"get", http.MethodGet, web, 6, 1, record.Activity[time.Duration]{Useless: 2}},
+			{"dry run", http.MethodPut, web + "?dryRun=All", 6, 1, record.Activity[time.Duration]{Useless: 2}},
+			{"event", http.MethodPut, "/api/v1/namespaces/a/events/web", 5, 1, record.Activity[time.Duration]{Useless: 2}},
+			{"no change again", http.MethodPut, web, 6, 1, record.Activity[time.Duration]{Useless: 6}},
+			{"irregular", http.MethodPut, web, 7, 8, record.Activity[time.Duration]{Useless: 6}},
+			{"regular", http.MethodPut, web, 8, 8, record.Activity[time.Duration]{Useless: 6, Again: 34}},
+			{"another part is another writer", http.MethodPut, web + "/status", 9, 8, record.Activity[time.Duration]{Useless: 6, Again: 34}},
+			{"failed", http.MethodPut, web, 0, 1, record.Activity[time.Duration]{Useless: 6, Again: 34}},
+			{"failed again", http.MethodPut, web, 0, 4, record.Activity[time.Duration]{Useless: 6, Again: 34, Retry: 43}},
 		} {
-			time.Sleep(time.Second)
+			time.Sleep(step.pause * time.Second)
 			version = step.version
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(step.method, step.path, strings.NewReader("{}")))
-			if got := r.Useless().Sub(began); got != step.want {
+			a := r.Activity()
+			since := func(at time.Time) time.Duration { return at.Sub(began) / time.Second }
+			if got := (record.Activity[time.Duration]{since(a.Changed), 0, since(a.Useless), since(a.Again), since(a.Retry)}); got != step.want {
 				t.Errorf("%s: %v, want %v", step.name, got, step.want)
 			}
 		}

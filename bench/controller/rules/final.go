@@ -25,8 +25,15 @@ func (r *Rules) Check(p *record.Play) []Violation {
 			out = append(out, violations...)
 		}
 	}
+	return append(out, r.final(x)...)
+}
+
+// Unmet reports whether [Rules.Check] would find a final state that is not what a rule says.
+func (r *Rules) Unmet(p *record.Play) bool { return len(r.finals) > 0 && len(r.final(newIndex(p))) > 0 }
+
+func (r *Rules) final(x *index) (out []Violation) {
 	if len(r.finals) == 0 {
-		return out
+		return nil
 	}
 	f := x.final()
 	for i := range r.finals {

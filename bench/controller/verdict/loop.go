@@ -36,7 +36,7 @@ func hotLoop(p *record.Play) Verdict {
 	slices.SortStableFunc(ordered, func(a, b record.Access) int { return int(a.At - b.At) })
 	for i := range ordered {
 		a := &ordered[i]
-		if !a.Writes() || record.Background(a.Resource) || a.Code >= 300 || a.Verb == "create" {
+		if !a.Writes() || a.Background() || a.Code >= 300 || a.Verb == "create" {
 			continue
 		}
 		writes++
@@ -87,7 +87,7 @@ func causes(p *record.Play) (all, external []time.Duration) {
 	}
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if record.Background(c.Resource) {
+		if c.Background() {
 			continue
 		}
 		all = append(all, c.At)

@@ -36,7 +36,7 @@ func staleWrites(p *record.Play) Verdict {
 	news := newNews(p)
 	for i := range p.Accesses {
 		a := &p.Accesses[i]
-		if !a.Writes() || record.Background(a.Resource) {
+		if !a.Writes() || a.Background() {
 			continue
 		}
 		if a.Code == 409 {

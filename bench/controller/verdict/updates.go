@@ -36,7 +36,7 @@ func neverConverged(p *record.Play) Verdict {
 	v := Verdict{Name: NeverConverged, Failed: true, Text: fmt.Sprintf("still writing %.1f s after storm and faults", (p.End - p.Over).Seconds())}
 	var last []*record.Access
 	for i := len(p.Accesses) - 1; i >= 0 && len(last) < shown; i-- {
-		if a := &p.Accesses[i]; a.Writes() && !record.Background(a.Resource) {
+		if a := &p.Accesses[i]; a.Writes() && !a.Background() {
 			last = append(last, a)
 		}
 	}
