@@ -51,8 +51,16 @@ type runner struct {
 	prepared *prepared
 	seed     int64 // of prepared
 	result   *Result
-	n        int // of the play
-	most     int // Shrinking of Progress
+	// faultless are the outcomes of plays without faults.
+	faultless map[faultless]*verdict.Outcome
+	n         int // of the play
+	most      int // Shrinking of Progress
+}
+
+// faultless names a play without faults.
+type faultless struct {
+	program string
+	round   int
 }
 
 // Run plays a Spec. Finished plays are in the results folder after each play. If ctx ends, the result has
@@ -78,7 +86,7 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if opts.Notify == nil {
 		opts.Notify = func(string) {}
 	}
-	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, result: &Result{
+	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[faultless]*verdict.Outcome{}, result: &Result{
 		Spec: spec.redacted(), Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
 	}}
 	for _, p := range spec.Programs {
@@ -145,6 +153,12 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	}
 	reactions := r.prepared.rules.Reactions(&out.Play)
 	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play))
+	of := faultless{program.Label, round}
+	if outcome := verdict.OutcomeOf(&out.Play); len(pl.faults) == 0 {
+		r.faultless[of] = outcome
+	} else if free := r.faultless[of]; free != nil {
+		out.Verdicts = append(out.Verdicts, verdict.Diverge(free, outcome))
+	}
 	if err := out.summarise(reactions); err != nil {
 		return nil, err
 	}

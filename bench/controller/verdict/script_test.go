@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/controller/record"
 	"watchlab/bench/controller/rules"
@@ -21,7 +25,7 @@ import (
 // lines:
 //
 //	over TIME | quiet TIME | end TIME                           of the storm, of the changes, of the play
-//	TIME CLIENT TYPE RESOURCE KEY VERSION                       a change
+//	TIME CLIENT TYPE RESOURCE KEY VERSION [OBJECT]              a change, with the object in YAML
 //	TIME CLIENT VERB RESOURCE[/SUBRESOURCE] KEY CODE [FIELD …]  an access: based=, took=, out=, unchanged, state, dry-run
 //	TIME CLIENT sample [mb=] [goroutines=] [files=]             of its process
 //	TIME CLIENT exit planned|crashed                            of its process
@@ -29,6 +33,7 @@ import (
 //	plan FAULTS
 //	violation OBJECT: TEXT                                      with the last change of the play
 //	answered N of M
+//	faults                                                      ends the play without faults, with which the next is compared
 //
 // Before a line, NxPERIOD repeats it, and {n} in it is the number: 3x100ms 1s a update pods d/{n} 200. A version
 // may be a sum such as 5+{n}. The lines after = are what is expected: the sentence of the verdict, and the evidence of all
@@ -62,6 +67,7 @@ func TestScripts(t *testing.T) {
 
 type script struct {
 	play       record.Play
+	free       *Outcome
 	reactions  []rules.Reaction
 	violations []rules.Violation
 }
@@ -72,7 +78,11 @@ func newScript() *script {
 
 func (s *script) outcome(name string) string {
 	var b strings.Builder
-	for _, v := range Judge(&s.play, s.reactions, s.violations) {
+	verdicts := Judge(&s.play, s.reactions, s.violations)
+	if s.free != nil {
+		verdicts = append(verdicts, Diverge(s.free, OutcomeOf(&s.play)))
+	}
+	for _, v := range verdicts {
 		word := map[bool]string{true: "failed", false: "passed"}[v.Failed]
 		if v.Failed || v.Name == name {
 			fmt.Fprintf(&b, "= %s %s: %s\n", v.Name, word, v.Text)
@@ -87,7 +97,7 @@ func (s *script) outcome(name string) string {
 // repeat reads a line as often as it says.
 func (s *script) repeat(t testing.TB, line string) {
 	t.Helper()
-	line, _, _ = strings.Cut(line, "#")
+	line, _, _ = strings.Cut(line, " #")
 	words := strings.Fields(line)
 	if len(words) == 0 {
 		return
@@ -122,6 +132,10 @@ func (s *script) read(t testing.TB, words []string) {
 		return
 	case "end":
 		p.End = duration(t, words[1])
+		return
+	case "faults":
+		s.free = OutcomeOf(p)
+		*p = newScript().play
 		return
 	case "plan":
 		faults, err := fault.ParseAll(strings.Join(words[1:], " "))
@@ -175,8 +189,16 @@ func (s *script) read(t testing.TB, words []string) {
 		p.Exits = append(p.Exits, e)
 	case slices.Contains([]watch.EventType{watch.Added, watch.Modified, watch.Deleted}, watch.EventType(kind)):
 		resource, _ := resourceNamed(words[3])
+		object := &unstructured.Unstructured{}
+		text, err := yaml.YAMLToJSON([]byte(strings.Join(words[6:], " ")))
+		if err := errors.Join(err, json.Unmarshal(text, &object.Object)); err != nil {
+			t.Fatal(err)
+		}
+		namespace, name, _ := strings.Cut(words[4], "/")
+		object.SetNamespace(namespace)
+		object.SetName(name)
 		p.Changes = append(p.Changes, record.Change{
-			At: at, Intended: at, By: client, Type: watch.EventType(kind), Resource: resource, Key: words[4], Version: uint64(number(t, words[5])),
+			At: at, Intended: at, By: client, Type: watch.EventType(kind), Resource: resource, Key: words[4], Version: uint64(number(t, words[5])), Object: object,
 		})
 	default:
 		p.Accesses = append(p.Accesses, access(t, at, words))

@@ -18,6 +18,7 @@ const (
 	Leak           = "leak"              // memory, goroutines or files do not return
 	NeverConverged = "never converged"   // still writing at the end
 	Crashed        = "crashed"           // a process ended by itself
+	Diverged       = "diverged"          // other objects than without faults
 )
 
 // Verdict is the judgement of one property of one play.

@@ -1,0 +1,306 @@
+package verdict
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/bench/controller/record"
+)
+
+// Outcome is what a play came to, without what differs from play to play: names that are made up, UIDs, versions,
+// times, addresses and messages, and what the stand-in for the cluster writes.
+type Outcome struct {
+	settled bool
+	objects map[item]map[string]any // that exist at the end
+	groups  map[item]group
+	last    map[item]time.Duration // of the last change
+	deleted map[schema.GroupResource][]*record.Access
+}
+
+// item names an object.
+type item struct {
+	resource schema.GroupResource
+	key      string
+}
+
+func (i item) String() string { return i.resource.String() + " " + i.key }
+
+// group is what objects have in common whose names are made up.
+type group struct {
+	resource         schema.GroupResource
+	namespace, owner string
+}
+
+func (g group) String() string {
+	text := g.resource.String()
+	if g.owner != "" {
+		text += " of " + g.owner
+	}
+	return text
+}
+
+// OutcomeOf returns the outcome of a play. The cost is linear in its changes.
+func OutcomeOf(p *record.Play) *Outcome {
+	o := &Outcome{
+		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[item]map[string]any{}, groups: map[item]group{}, last: map[item]time.Duration{},
+		deleted: map[schema.GroupResource][]*record.Access{},
+	}
+	last := map[item]*record.Change{}
+	simulated := map[schema.GroupResource]bool{} // the stand-in writes their status
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Background() {
+			continue
+		}
+		last[item{c.Resource.GroupResource(), c.Key}] = c
+		if c.By == record.ByLifecycle && c.Type == watch.Modified {
+			simulated[c.Resource.GroupResource()] = true
+		}
+	}
+	for k, c := range last {
+		o.last[k] = c.At
+		if c.Type == watch.Deleted {
+			continue
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object)
+		if err != nil {
+			continue
+		}
+		u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
+		o.groups[k] = groupOf(k.resource, u)
+		if simulated[k.resource] {
+			delete(u.Object, "status")
+			unstructured.RemoveNestedField(u.Object, "spec", "nodeName")
+		}
+		o.objects[k] = lasting(u)
+	}
+	for i := range p.Accesses {
+		a := &p.Accesses[i]
+		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" {
+			o.deleted[a.Resource.GroupResource()] = append(o.deleted[a.Resource.GroupResource()], a)
+		}
+	}
+	return o
+}
+
+func groupOf(resource schema.GroupResource, u *unstructured.Unstructured) group {
+	g := group{resource, u.GetNamespace(), u.GetGenerateName()}
+	if ref := metav1.GetControllerOfNoCopy(u); ref != nil {
+		g.owner = ref.Kind + " " + ref.Name
+	} else if refs := u.GetOwnerReferences(); len(refs) > 0 {
+		g.owner = refs[0].Kind + " " + refs[0].Name
+	}
+	return g
+}
+
+// lasting removes what differs from play to play.
+func lasting(u *unstructured.Unstructured) map[string]any {
+	generation := u.GetGeneration()
+	meta, _ := u.Object["metadata"].(map[string]any)
+	for _, name := range []string{"creationTimestamp", "generation", "managedFields", "selfLink"} {
+		delete(meta, name)
+	}
+	out, _ := plain(u.Object, generation).(map[string]any)
+	return out
+}
+
+var (
+	// dropped are fields that the server or chance sets.
+	dropped = []string{"uid", "resourceVersion", "nodePort", "healthCheckNodePort", "message"}
+	chance  = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[-+]\d\d:\d\d)`)
+)
+
+func plain(v any, generation int64) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for name, field := range v {
+			switch n, isNumber := field.(int64); {
+			case slices.Contains(dropped, name):
+			case name == "observedGeneration" && isNumber:
+				out[name] = map[bool]string{true: "current", false: "old"}[n == generation]
+			default:
+				out[name] = plain(field, generation)
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = plain(v[i], generation)
+		}
+		// Conditions, owners and finalizers have no order.
+		slices.SortStableFunc(out, func(a, b any) int { return cmp.Compare(order(a), order(b)) })
+		return out
+	case string:
+		if net.ParseIP(v) != nil {
+			return "address"
+		}
+		return chance.ReplaceAllString(v, "any")
+	}
+	return v
+}
+
+// order is the key by which the items of a list are sorted; empty where the order means something.
+func order(v any) string {
+	m, _ := v.(map[string]any)
+	if t, ok := m["type"].(string); ok {
+		return t
+	}
+	name, _ := m["name"].(string)
+	kind, _ := m["kind"].(string)
+	return kind + name
+}
+
+// Diverge judges the outcome of a play by that of one without faults: objects that are missing, too many or other, and
+// deletions of a resource that is never deleted without faults. Objects with the same resource, namespace and owner stand
+// for each other if the names differ.
+func Diverge(free, o *Outcome) Verdict {
+	v := Verdict{Name: Diverged}
+	if !free.settled || !o.settled {
+		v.Text = "not compared: a play did not come to an end"
+		return v
+	}
+	differ := 0
+	fail := func(at time.Duration, format string, args ...any) {
+		v.Failed = true
+		differ++
+		v.show(at, fmt.Sprintf(format, args...))
+	}
+	missing, extra := map[group][]item{}, map[group][]item{}
+	for _, k := range sorted(free.objects) {
+		have, ok := o.objects[k]
+		if !ok {
+			missing[free.groups[k]] = append(missing[free.groups[k]], k)
+		} else if text := difference("", free.objects[k], have); text != "" {
+			fail(o.last[k], "%s: %s", k, text)
+		}
+	}
+	for _, k := range sorted(o.objects) {
+		if free.objects[k] == nil {
+			extra[o.groups[k]] = append(extra[o.groups[k]], k)
+		}
+	}
+	for _, g := range slices.SortedFunc(maps.Keys(missing), group.compare) {
+		// As many of the same content stand for each other.
+		if want, have := missing[g], extra[g]; len(have) == 0 {
+			fail(o.last[want[0]], "missing: %s", names(want))
+		} else if len(want) != len(have) {
+			fail(o.last[have[0]], "%s: %d, without faults %d: %s", g, len(have), len(want), names(have))
+		} else if text := difference("", nameless(free, want), nameless(o, have)); text != "" {
+			fail(o.last[have[0]], "%s: %s", g, text)
+		}
+	}
+	for _, g := range slices.SortedFunc(maps.Keys(extra), group.compare) {
+		if have := extra[g]; len(missing[g]) == 0 {
+			fail(o.last[have[0]], "too many: %s", names(have))
+		}
+	}
+	for _, resource := range slices.SortedFunc(maps.Keys(o.deleted), func(a, b schema.GroupResource) int {
+		return cmp.Compare(a.String(), b.String())
+	}) {
+		if all := o.deleted[resource]; len(free.deleted[resource]) == 0 {
+			fail(all[0].At, "%s deleted %s (%d deletions of %s, none without faults)", all[0].Client, name(all[0]), len(all), resource)
+		}
+	}
+	v.Text = fmt.Sprintf("differences from the play without faults: %d", differ)
+	return v
+}
+
+func (g group) compare(other group) int {
+	return cmp.Compare(g.String()+"/"+g.namespace, other.String()+"/"+other.namespace)
+}
+
+func sorted(objects map[item]map[string]any) []item {
+	return slices.SortedFunc(maps.Keys(objects), func(a, b item) int { return cmp.Compare(a.String(), b.String()) })
+}
+
+func names(items []item) string {
+	text := items[0].String()
+	for _, i := range items[1:min(len(items), 3)] {
+		text += ", " + i.key
+	}
+	if len(items) > 3 {
+		text += fmt.Sprintf(" and %d more", len(items)-3)
+	}
+	return text
+}
+
+// nameless returns the contents of objects in an order of their own, without their names.
+func nameless(o *Outcome, items []item) []any {
+	var texts []string
+	for _, k := range items {
+		text, _ := json.Marshal(o.objects[k])
+		_, own, _ := strings.Cut("/"+k.key, "/")
+		own = own[strings.LastIndex(own, "/")+1:]
+		texts = append(texts, strings.ReplaceAll(string(text), own, "any"))
+	}
+	slices.Sort(texts)
+	var out []any
+	for _, text := range texts {
+		var v any
+		_ = json.Unmarshal([]byte(text), &v)
+		out = append(out, v)
+	}
+	return out
+}
+
+// difference returns the first fields that differ, as in .status.ready: 3, without faults 2.
+func difference(path string, want, have any) string {
+	w, isMap := want.(map[string]any)
+	h, both := have.(map[string]any)
+	if isMap && both {
+		var texts []string
+		for _, name := range slices.Sorted(maps.Keys(union(w, h))) {
+			if text := difference(path+"."+name, w[name], h[name]); text != "" && len(texts) < 3 {
+				texts = append(texts, text)
+			}
+		}
+		return strings.Join(texts, "; ")
+	}
+	wl, isList := want.([]any)
+	hl, both := have.([]any)
+	if isList && both && len(wl) == len(hl) {
+		for i := range wl {
+			if text := difference(fmt.Sprintf("%s[%d]", path, i), wl[i], hl[i]); text != "" {
+				return text
+			}
+		}
+		return ""
+	}
+	if reflect.DeepEqual(want, have) {
+		return ""
+	}
+	return fmt.Sprintf("%s: %s, without faults %s", path, short(have), short(want))
+}
+
+func union(a, b map[string]any) map[string]any {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+func short(v any) string {
+	text, _ := json.Marshal(v)
+	if v == nil {
+		return "none"
+	}
+	if len(text) > 80 {
+		return string(text[:77]) + "..."
+	}
+	return string(text)
+}
