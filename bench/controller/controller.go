@@ -4,7 +4,7 @@
 //  2. Each play has a new server and new processes. The programs find the server by a kubeconfig, or as in
 //     a cluster. When their watches are open, the storm begins; storm and workload are open loops.
 //  3. Package record holds what is observed from outside, packages rules and verdict judge it.
-//  4. Fault plans are played one after the other: none, each by itself, all together. The first plan that
+//  4. Fault plans are played one after the other: none, and those aimed at what the program does. The first plan that
 //     fails is shrunk to the smallest one that still fails.
 //  5. A results folder has the [Result], the figures in benchmark format, the report, and the requests.
 package controller
@@ -24,18 +24,20 @@ type Spec struct {
 	Recursive bool             `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
 	Stages    []string         `json:"stages,omitempty" flag:"stages,array" help:"KWOK stages in place of the built-in ones"`
 	Rules     string           `json:"rules,omitempty" flag:"rules" help:"what answers what, and what must hold: a file or built-in rules"`
-	// Plans are fault plans, each played by itself: none, all, each (one plan a fault), or faults as
-	// package fault parses them (default: none and all).
-	Plans  []string `json:"plans,omitempty" flag:"faults,array" help:"fault plans: none, all, each, or faults (default none and all)"`
-	Speed  float64  `json:"speed,omitempty" flag:"speed" help:"how many times as fast the storm is played (default 1)"`
-	Seed   int64    `json:"seed,omitempty" flag:"seed" help:"seed of storm, workload and faults (default 1)"`
-	Rounds int      `json:"rounds,omitempty" flag:"rounds" help:"rounds, each with the next seed (default 1, with --against 5)"`
+	// Plans are fault plans, each played by itself: none, all, each (one plan a fault), explore (plans aimed at what the
+	// program does without faults, until one fails), or faults as package fault parses them (default: none and explore).
+	Plans []string `json:"plans,omitempty" flag:"faults,array" help:"fault plans: none, explore, all, each, or faults (default none and explore)"`
+	// Budget is the longest time for explore (default 10m).
+	Budget metav1.Duration `json:"budget,omitzero" flag:"budget" help:"longest time for the plans of explore (default 10m)"`
+	Speed  float64         `json:"speed,omitempty" flag:"speed" help:"how many times as fast the storm is played (default 1)"`
+	Seed   int64           `json:"seed,omitempty" flag:"seed" help:"seed of storm, workload and faults (default 1)"`
+	Rounds int             `json:"rounds,omitempty" flag:"rounds" help:"rounds, each with the next seed (default 1, with --against 5)"`
 	// Unshrunk: a plan that fails is not shrunk.
 	Unshrunk bool `json:"unshrunk,omitempty"`
 
 	Programs []Program `json:"programs"` // one, or the baseline and the new one
 	Replicas int       `json:"replicas,omitempty" flag:"replicas" help:"replicas of the program, as for leader election (default 1)"`
-	// Restarts are the times at which the first replica is killed and started again.
+	// Restarts are the times at which the leader, or else the first replica, is killed and started again, in each plan.
 	Restarts  []metav1.Duration `json:"restarts,omitempty"`
 	InCluster bool              `json:"inCluster,omitempty" flag:"in-cluster" help:"give the program the configuration of a pod, not KUBECONFIG"`
 	Attach    bool              `json:"attach,omitempty" flag:"attach" help:"the program runs elsewhere; print its kubeconfig"`

@@ -3,6 +3,7 @@ package controller
 import (
 	"time"
 
+	"watchlab/bench/controller/record"
 	"watchlab/bench/controller/rules"
 )
 
@@ -23,4 +24,12 @@ func (p *Play) Summarise(reactions []rules.Reaction) error { return p.summarise(
 // CommandOf is the command that plays faults again.
 func (s Spec) CommandOf(program Program, faults []string, seed int64) string {
 	return s.command(program, faults, seed)
+}
+
+// Explored returns the plans that a play suggests.
+func Explored(p *record.Play) (texts []string) {
+	for _, pl := range explored(p) {
+		texts = append(texts, pl.text())
+	}
+	return texts
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -85,6 +86,9 @@ func (o *Result) WriteBench(w io.Writer) error {
 	})
 	for i := range o.Plays {
 		p := &o.Plays[i]
+		if strings.HasPrefix(p.Plan, PlanExplore) {
+			continue // The next run has other plans.
+		}
 		var values []stats.Value
 		for _, u := range units {
 			if v, ok := p.Figures[u.name]; ok {

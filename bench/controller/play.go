@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,7 @@ type session struct {
 	began    time.Time
 	open     int // watches before the storm
 	programs []*replica
+	restarts sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
 	samples []record.Sample
@@ -85,7 +87,14 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 		}
 	}()
 	p.recorder = record.NewRecorder()
-	if p.faults, err = fault.New(slices.Concat(p.prepared.marks, p.plan.faults), p.seed); err != nil {
+	struck := slices.Concat(p.prepared.marks, p.plan.faults)
+	for _, at := range p.spec.Restarts {
+		struck = append(struck, fault.Spec{Name: fault.Crash, At: fault.Duration(at.Duration)})
+	}
+	p.faults, err = fault.NewHooked(struck, p.seed, fault.Hooks{
+		Client: apiserver.ClientOf, Crash: func(client string, down time.Duration) { p.crash(ctx, client, down) },
+	})
+	if err != nil {
 		return out, manifest.BadField("plans", err)
 	}
 	for i := range p.spec.Replicas {
@@ -125,10 +134,10 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	for _, r := range p.programs {
 		wg.Go(func() { r.observe(observing, p.began) })
 	}
-	wg.Go(func() { p.restart(observing) })
 	over, quiet, err := p.run(ctx, user)
 	end := time.Since(p.began)
 	stopObserving()
+	p.restarts.Wait()
 	wg.Wait()
 	stopped()
 	out = record.Play{
@@ -278,6 +287,9 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 	if err := p.wait(ctx, p.lastFault()-time.Since(p.began)); err != nil {
 		return time.Since(p.began), nil, err
 	}
+	if err := p.awaitFaults(ctx); err != nil {
+		return time.Since(p.began), nil, err
+	}
 	p.faults.Stop()
 	over = time.Since(p.began)
 	if err := p.reopened(ctx); err != nil {
@@ -311,6 +323,24 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 		}
 	}
 	return over, quiet, p.wait(ctx, p.timing.tail)
+}
+
+// awaitFaults waits for the end of the faults that writes have triggered, and for the writes that trigger the others
+// until no program changes anything.
+func (p *session) awaitFaults(ctx context.Context) error {
+	for began := time.Now(); time.Since(began) < p.spec.Settle.Duration; {
+		rest, due := p.faults.Pending()
+		if last := p.recorder.Activity().Changed; due && time.Since(last) > p.timing.quiet && time.Since(began) > p.timing.quiet {
+			due = false
+		}
+		if rest == 0 && !due {
+			return nil
+		}
+		if err := p.wait(ctx, pollPeriod); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unmet reports whether the state so far is not the final one that the rules ask for.
@@ -375,17 +405,23 @@ func (p *session) wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// restart kills the first replica at the times of the Spec and starts it again.
-func (p *session) restart(ctx context.Context) {
-	for _, at := range p.spec.Restarts {
-		if p.wait(ctx, at.Duration-time.Since(p.began)) != nil {
-			return
-		}
-		if err := p.programs[0].restart(); err != nil {
-			p.notify(err.Error())
-			return
-		}
+// crash kills the replica of a client, or else the leader, which is the one that has written a lock last, or the first
+// one. It starts it again after a time.
+func (p *session) crash(ctx context.Context, client string, down time.Duration) {
+	client = cmp.Or(client, p.recorder.Leader())
+	if len(p.programs) == 0 {
+		return // It runs elsewhere.
 	}
+	r := p.programs[max(0, slices.Index(p.clients, client))]
+	r.kill()
+	p.restarts.Go(func() {
+		if p.wait(ctx, down) != nil {
+			return
+		}
+		if err := r.start(); err != nil {
+			p.notify(err.Error())
+		}
+	})
 }
 
 // watchLags observes the watches.

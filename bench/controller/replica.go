@@ -83,14 +83,13 @@ func (p *session) exited(client string, e program.Exit) {
 	p.exits = append(p.exits, exit{e.At, record.Exit{Client: client, Planned: e.Planned, Status: e.Status}})
 }
 
-// restart kills the process and starts another one.
-func (r *replica) restart() error {
+// kill kills the process and waits for its end.
+func (r *replica) kill() {
 	r.mu.Lock()
 	old := r.current
 	r.mu.Unlock()
 	old.Kill()
 	old.Exit()
-	return r.start()
 }
 
 // observe samples the processes, one after the other, until ctx ends.

@@ -35,6 +35,7 @@ type Options struct {
 type Progress struct {
 	Play, Plays int    // number of the play, from 1, and of all planned
 	Name        string // of the play
+	Exploring   string // faults of a plan of explore, which is not one of Plays; empty for others
 	// Shrinking is the largest number of plays that shrinking takes, which follow the planned ones; 0 before it.
 	Shrinking int
 }
@@ -51,9 +52,11 @@ type runner struct {
 	prepared *prepared
 	seed     int64 // of prepared
 	result   *Result
-	// faultless are the outcomes of plays without faults.
+	// faultless are the outcomes of plays without faults, and suggested the plans that they suggest.
 	faultless map[faultless]*verdict.Outcome
+	suggested map[faultless][]plan
 	n         int // of the play
+	extra     int // of them, of explore
 	most      int // Shrinking of Progress
 }
 
@@ -86,7 +89,7 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if opts.Notify == nil {
 		opts.Notify = func(string) {}
 	}
-	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[faultless]*verdict.Outcome{}, result: &Result{
+	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[faultless]*verdict.Outcome{}, suggested: map[faultless][]plan{}, result: &Result{
 		Spec: spec.redacted(), Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
 	}}
 	for _, p := range spec.Programs {
@@ -112,13 +115,17 @@ func (r *runner) all(ctx context.Context) error {
 				slices.Reverse(programs)
 			}
 			for _, program := range programs {
+				if pl.name == PlanExplore {
+					if err := r.explore(ctx, program, round+1); err != nil {
+						return err
+					}
+					continue
+				}
 				play, err := r.play(ctx, program, pl, r.spec.Seed+int64(round), round+1)
 				if err != nil {
 					return err
 				}
-				r.result.Plays = append(r.result.Plays, *play)
-				r.result.finish()
-				if err := r.save(); err != nil {
+				if err := r.keep(play); err != nil {
 					return err
 				}
 			}
@@ -128,6 +135,19 @@ func (r *runner) all(ctx context.Context) error {
 		return nil
 	}
 	return r.shrink(ctx)
+}
+
+// planned is the number of plays before shrinking, those of explore aside.
+func (r *runner) planned() int {
+	plans := slices.DeleteFunc(slices.Clone(r.prepared.plans), func(p plan) bool { return p.name == PlanExplore })
+	return r.spec.Rounds * len(plans) * len(r.spec.Programs)
+}
+
+// keep adds a play to the result.
+func (r *runner) keep(play *Play) error {
+	r.result.Plays = append(r.result.Plays, *play)
+	r.result.finish()
+	return r.save()
 }
 
 // play plays and judges one play.
@@ -142,7 +162,12 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	r.n++
 	out := &Play{Plan: pl.name, Round: round, Name: fmt.Sprintf("program=%s/faults=%s/round=%d", program.Label, pl.name, round)}
 	out.Folder = filepath.Join(playsDir, fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
-	r.Progress(Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, r.most})
+	progress := Progress{Play: r.n - r.extra, Plays: r.planned(), Name: out.Name, Shrinking: r.most}
+	if strings.HasPrefix(pl.name, PlanExplore) {
+		progress.Exploring = pl.text()
+		r.extra++
+	}
+	r.Progress(progress)
 	s := &session{
 		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.Dir, out.Folder),
 		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify,
@@ -155,7 +180,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play))
 	of := faultless{program.Label, round}
 	if outcome := verdict.OutcomeOf(&out.Play); len(pl.faults) == 0 {
-		r.faultless[of] = outcome
+		r.faultless[of], r.suggested[of] = outcome, explored(&out.Play)
 	} else if free := r.faultless[of]; free != nil {
 		out.Verdicts = append(out.Verdicts, verdict.Diverge(free, outcome))
 	}

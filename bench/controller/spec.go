@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,8 @@ const (
 	PlanNone = "none" // without faults
 	PlanAll  = "all"  // each fault once, spread over the storm
 	PlanEach = "each" // a plan for each fault, which strikes twice
+	// PlanExplore stands for plans that are aimed at what the program does without faults, until one fails.
+	PlanExplore = "explore"
 )
 
 const (
@@ -34,6 +37,7 @@ const (
 	defaultSpeed  = 3          // of defaultStorm, whose minute thus takes 20 s
 	defaultRounds = 5          // of two programs
 	defaultSettle = 30 * time.Second
+	defaultBudget = 10 * time.Minute
 )
 
 // redacted is the Spec without the credentials of its URLs, for the results.
@@ -59,7 +63,9 @@ func (s Spec) complete() Spec {
 		s.Storm.Name = defaultStorm
 	}
 	if len(s.Plans) == 0 {
-		s.Plans = []string{PlanNone, PlanAll}
+		if s.Plans = []string{PlanNone, PlanExplore}; len(s.Programs) > 1 {
+			s.Plans = []string{PlanNone, PlanAll} // The same plans for both.
+		}
 	}
 	s.Speed = cmp.Or(s.Speed, 1)
 	s.Seed = cmp.Or(s.Seed, 1)
@@ -70,6 +76,7 @@ func (s Spec) complete() Spec {
 		}
 	}
 	s.Settle = cmp.Or(s.Settle, metav1.Duration{Duration: defaultSettle})
+	s.Budget = cmp.Or(s.Budget, metav1.Duration{Duration: defaultBudget})
 	s.Warmup = cmp.Or(s.Warmup, metav1.Duration{Duration: time.Minute})
 	return s
 }
@@ -90,10 +97,14 @@ func (s Spec) Validate() error {
 		return bad("attach", "programs that run elsewhere are not started")
 	case s.Replicas < 0 || s.Replicas > 100:
 		return bad("replicas", "%d (allowed: 1 to 100)", s.Replicas)
+	case len(s.Programs) == 2 && slices.Contains(s.Plans, PlanExplore):
+		return bad("plans", "%s draws plans for one program, and two are given", PlanExplore)
 	case s.Rounds < 0:
 		return bad("rounds", "%d is negative", s.Rounds)
 	case s.Speed < 0 || s.Speed > 1e6 || math.IsNaN(s.Speed):
 		return bad("speed", "%v (allowed: more than 0, at most 1e6)", s.Speed)
+	case s.Budget.Duration < 0:
+		return bad("budget", "%v is negative", s.Budget.Duration)
 	case s.Settle.Duration < 0 || s.Warmup.Duration < 0:
 		return bad("settle", "a time is negative")
 	}
@@ -124,6 +135,15 @@ type plan struct {
 	faults []fault.Spec
 }
 
+// text is the plan as --faults takes it.
+func (p plan) text() string {
+	var texts []string
+	for _, f := range p.faults {
+		texts = append(texts, f.String())
+	}
+	return cmp.Or(strings.Join(texts, "; "), PlanNone)
+}
+
 // plansOf returns the fault plans for a storm of a length.
 func plansOf(texts []string, length time.Duration) ([]plan, error) {
 	var plans []plan
@@ -137,8 +157,8 @@ func plansOf(texts []string, length time.Duration) ([]plan, error) {
 	for _, text := range texts {
 		var err error
 		switch text {
-		case PlanNone:
-			err = add(plan{name: PlanNone})
+		case PlanNone, PlanExplore:
+			err = add(plan{name: text})
 		case PlanAll:
 			err = add(plan{PlanAll, fault.Cycle(length/time.Duration(len(fault.Names())+1), 1)})
 		case PlanEach:

@@ -131,6 +131,7 @@ func (s Spec) command(program Program, faults []string, seed int64) string {
 	if s.Replicas == 1 {
 		s.Replicas = 0
 	}
+	s.Budget.Duration = 0
 	if s.Settle.Duration == defaultSettle {
 		s.Settle.Duration = 0
 	}

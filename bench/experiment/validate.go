@@ -190,6 +190,9 @@ func (s *Spec) parse(c *pipeline.Config) (err error) {
 		if err != nil {
 			return manifest.BadField("faults", err)
 		}
+		if _, err := fault.New(more, 0); err != nil { // An informer is no program to crash.
+			return manifest.BadField("faults", err)
+		}
 		c.Faults = append(c.Faults, more...)
 	}
 	return nil

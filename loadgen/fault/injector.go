@@ -59,7 +59,9 @@ const logLimit = 100_000
 type fault struct {
 	Spec
 	traits
-	occurrences int // number of occurrences so far
+	occurrences int           // number of occurrences so far
+	over        time.Duration // end of the last occurrence, since Start
+	seen        int           // number of writes that may trigger it
 	// until is the end of the period in which requests are hit, as the time since Start,
 	// and window the occurrence that began it.
 	until  time.Duration
@@ -73,6 +75,8 @@ type Injector struct {
 	// perFrame: frames trigger at least one fault. bookmarks: at least one fault
 	// needs the positions of watches.
 	perFrame, bookmarks bool
+	answers             bool // at least one fault comes between a write and its answer
+	hooks               Hooks
 	ctx                 context.Context // ends with Stop
 	cancel              context.CancelFunc
 	wg                  sync.WaitGroup
@@ -90,10 +94,14 @@ type Injector struct {
 	counts map[Name]int
 }
 
-// New returns an injector of zero or more faults. The seed determines random choices. The
+// New returns an injector of zero or more faults, without hooks. The seed determines random choices. The
 // error wraps [ErrSpec] and has the fault's position.
-func New(specs []Spec, seed int64) (*Injector, error) {
+func New(specs []Spec, seed int64) (*Injector, error) { return NewHooked(specs, seed, Hooks{}) }
+
+// NewHooked is New with hooks.
+func NewHooked(specs []Spec, seed int64, hooks Hooks) (*Injector, error) {
 	i := &Injector{
+		hooks:       hooks,
 		seed:        uint64(seed),
 		watches:     map[*watcher]struct{}{},
 		collections: map[string]*collection{},
@@ -103,10 +111,14 @@ func New(specs []Spec, seed int64) (*Injector, error) {
 		if err := s.Validate(); err != nil {
 			return nil, fmt.Errorf("fault %d: %w", k+1, err)
 		}
+		if s.Name == Crash && hooks.Crash == nil {
+			return nil, fmt.Errorf("fault %d: %w", k+1, s.fail("no program is started here (watchlab controller starts one)"))
+		}
 		t, _ := s.Name.traits()
 		i.faults = append(i.faults, fault{Spec: s.complete(), traits: t})
 		i.perFrame = i.perFrame || s.Frames > 0
 		i.bookmarks = i.bookmarks || s.Name == DuplicateBookmark
+		i.answers = i.answers || s.Name == LostAnswer || s.After != ""
 	}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i, nil
@@ -160,6 +172,20 @@ func (i *Injector) Counts() map[Name]int {
 	return maps.Clone(i.counts)
 }
 
+// Pending returns, of the faults that writes trigger, the time until those so far are over, and whether one still waits
+// for its write.
+func (i *Injector) Pending() (rest time.Duration, due bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for k := range i.faults {
+		if f := &i.faults[k]; f.Triggered() {
+			rest = max(rest, f.over-i.now())
+			due = due || f.occurrences == 0
+		}
+	}
+	return rest, due
+}
+
 // now is the time since Start. The caller holds mu.
 func (i *Injector) now() time.Duration { return time.Since(i.startTime) }
 
@@ -203,7 +229,7 @@ func (i *Injector) schedule() {
 		}
 		select {
 		case <-time.After(wait):
-			i.happen(k)
+			i.happen(k, "")
 		case <-i.ctx.Done():
 			return
 		}
@@ -219,7 +245,7 @@ func (i *Injector) next() (first int, wait time.Duration) {
 	for k := range i.faults {
 		f := &i.faults[k]
 		at := f.nth(f.occurrences + 1)
-		if until := at - i.now(); f.Frames == 0 && f.more(at) && (first < 0 || until < wait) {
+		if until := at - i.now(); f.Frames == 0 && !f.Triggered() && f.more(at) && (first < 0 || until < wait) {
 			first, wait = k, until
 		}
 	}
@@ -241,28 +267,38 @@ func (i *Injector) takeFault(k int) (injection, bool) {
 	if !draw(f.Probability, i.rng(drawTime, k, s.occurrence, 0)) {
 		return s, false
 	}
-	if f.answer != nil {
+	f.over = s.until
+	if f.answer != nil || f.traits.window {
 		f.until, f.window = s.until, s.occurrence
 	}
 	return s, true
 }
 
-// happen triggers a fault that is due.
-func (i *Injector) happen(k int) {
+// happen triggers a fault that is due, by a request of a client or by time. It returns false if the draw skips it.
+func (i *Injector) happen(k int, client string) bool {
 	i.mu.Lock()
 	s, yes := i.takeFault(k)
 	i.mu.Unlock()
 	if !yes {
-		return
+		return false
 	}
 	f := &i.faults[k]
-	if f.Name == Relist {
+	switch f.Name {
+	case Relist:
 		i.compact(k)
+	case Crash:
+		i.crash(k, s, client)
+		return true
+	case OldView:
+		i.freeze(k)
+		return true
+	case LostAnswer, Conflict, Latency:
+		return true // It hits requests.
 	}
 	i.mu.Lock()
 	var hit []*watcher
 	for w := range i.watches {
-		if draw(f.Share, i.rng(drawWatch, k, s.occurrence, w.id)) {
+		if f.aims(w.request) && draw(f.Share, i.rng(drawWatch, k, s.occurrence, w.id)) {
 			hit = append(hit, w)
 		}
 	}
@@ -274,6 +310,7 @@ func (i *Injector) happen(k int) {
 	for _, w := range hit {
 		w.inject(s)
 	}
+	return true
 }
 
 // triggered counts a frame of a watch and returns the faults that it triggers.
@@ -287,7 +324,7 @@ func (i *Injector) triggered(w *watcher) []injection {
 	var injections []injection
 	for k := range i.faults {
 		f := &i.faults[k]
-		if f.Frames == 0 || w.frames%f.Frames != 0 || i.now() < time.Duration(f.At) || !f.more(i.now()) {
+		if f.Frames == 0 || !f.aims(w.request) || w.frames%f.Frames != 0 || i.now() < time.Duration(f.At) || !f.more(i.now()) {
 			continue
 		}
 		if s, yes := i.takeFault(k); yes {
@@ -308,8 +345,12 @@ func (i *Injector) refuse(r *request) (failure, bool) {
 	now := i.now()
 	for k := range i.faults {
 		f := &i.faults[k]
-		if f.until <= now || !draw(f.Share, i.rng(drawRequest, k, f.window, i.requests)) || f.Name == Gone && !r.resumes() {
+		if f.until <= now || f.traits.window && f.Name != Conflict || !f.aims(r) || !draw(f.Share, i.rng(drawRequest, k, f.window, i.requests)) || f.Name == Gone && !r.resumes() ||
+			f.Name == Conflict && !slices.Contains([]string{"update", "patch", "delete"}, r.verb) {
 			continue
+		}
+		if f.Name == Conflict {
+			f.until = 0 // It is one answer.
 		}
 		answer := f.answer(f.until - now)
 		i.note(Injection{Spec: k, Occurrence: f.window, Path: r.URL.Path, Detail: answer.detail})
@@ -335,6 +376,14 @@ func (i *Injector) open(w *watcher) {
 	i.opened++
 	w.id = i.opened
 	i.watches[w] = struct{}{}
+	// A watch that begins in an old view shows nothing newer while that lasts.
+	for k := range i.faults {
+		if f := &i.faults[k]; f.Name == OldView && f.until > i.now() && f.aims(w.request) {
+			w.mu.Lock()
+			w.lasting[Stall] = injection{k, f.window, f.until}
+			w.mu.Unlock()
+		}
+	}
 }
 
 func (i *Injector) close(w *watcher) {

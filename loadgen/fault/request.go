@@ -14,6 +14,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	validation "k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/apiserver/wire"
@@ -24,9 +26,12 @@ type request struct {
 	*http.Request
 	// collection is the path of the resource, without namespace and name.
 	collection string
-	watch      bool
-	query      url.Values
-	version    uint64 // resourceVersion of the query; 0 for none
+	resource   string // as in pods or deployments.apps
+	// name and subresource are those of an object; verb is as in RBAC, and client the program by [Hooks].
+	name, subresource, verb, client string
+	watch                           bool
+	query                           url.Values
+	version                         uint64 // resourceVersion of the query; 0 for none
 }
 
 // read parses a request. It returns false if the path is not below a resource.
@@ -42,7 +47,47 @@ func read(r *http.Request) (*request, bool) {
 		out.watch = values[0] != "false" && values[0] != "0"
 	}
 	out.version, _ = strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
+	out.resource = resourceOf(path)
+	plural, _, _ := strings.Cut(out.resource, ".")
+	_, object, _ := strings.Cut(r.URL.Path[min(len(r.URL.Path), len(path)-len(plural)):], "/"+plural)
+	if _, below, ok := strings.Cut(r.URL.Path, "/namespaces/"); ok && plural != "namespaces" {
+		_, object, _ = strings.Cut(below, "/"+plural)
+	}
+	out.name, out.subresource, _ = strings.Cut(strings.Trim(object, "/"), "/")
+	out.verb = verbOf(out)
 	return out, true
+}
+
+func verbOf(r *request) string {
+	switch r.Method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		if r.name == "" {
+			return "deletecollection"
+		}
+		return "delete"
+	}
+	switch {
+	case r.watch:
+		return "watch"
+	case r.name == "":
+		return "list"
+	}
+	return "get"
+}
+
+// resourceOf returns the resource of a collection's path, as in pods or deployments.apps.
+func resourceOf(path string) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if plural := parts[len(parts)-1]; parts[0] == "apis" {
+		return plural + "." + parts[1]
+	}
+	return parts[len(parts)-1]
 }
 
 // collectionOf returns the path of the resource in a path.
@@ -81,6 +126,7 @@ type collection struct {
 	// The injector's mu guards both.
 	compacted uint64
 	spec      int
+	frozen    uint64 // version of an old view; the injector's mu guards it
 }
 
 // register adds the collection of a request.
@@ -156,6 +202,20 @@ func gone(time.Duration) failure {
 
 func internal(time.Duration) failure {
 	return fail(apierrors.NewInternalError(errors.New("an injected fault")), "500 InternalError")
+}
+
+func lost(time.Duration) failure {
+	return fail(apierrors.NewTimeoutError("request did not complete within requested timeout (an injected fault)", 0), "504 Timeout of a write that took effect")
+}
+
+func conflict(time.Duration) failure {
+	return fail(apierrors.NewConflict(schema.GroupResource{}, "", errors.New("the object has been modified (an injected fault); please apply your changes to the latest version and try again")), "409 Conflict")
+}
+
+func withoutWatchList() failure {
+	return fail(apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", validation.ErrorList{
+		validation.Forbidden(validation.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+	}), "422 Invalid")
 }
 
 func throttled(rest time.Duration) failure {

@@ -51,6 +51,24 @@ const (
 	Relist Name = "relist"
 )
 
+// The faults that a Spec has to aim; [Names] leaves them out.
+const (
+	// Skip holds back all frames for a while and then ends the watches with an ERROR event 410 Expired: the client
+	// never sees the states in between.
+	Skip Name = "skip"
+	// OldView serves the state at its begin to lists, and nothing newer to the watches that begin there, for a while, as
+	// a second API server does that lags behind.
+	OldView Name = "old-view"
+	// Crash kills the program whose write triggers it, or Client, and starts it again after a while.
+	Crash Name = "crash"
+	// LostAnswer answers 504 to a write that has taken effect. Conflict answers 409 to an update, a patch or a
+	// deletion in place of it. Both hit one request, within a while.
+	LostAnswer Name = "lost-answer"
+	Conflict   Name = "conflict"
+	// Latency delays requests, for a while, by 100 ms.
+	Latency Name = "latency"
+)
+
 // traits are the properties of a fault. It acts on a watch in one of three ways: it ends
 // the watch, changes the frames for a while, or writes frames of its own.
 type traits struct {
@@ -67,6 +85,8 @@ type traits struct {
 	event func(rest time.Duration) failure
 	// answer makes the answer to requests for a while; nil for none.
 	answer func(rest time.Duration) failure
+	// window: it hits requests for a while.
+	window bool
 }
 
 var all = []traits{
@@ -84,10 +104,20 @@ var all = []traits{
 	{name: Relist, timed: true, event: gone},
 }
 
+// aimed are the faults that a Spec has to aim.
+var aimed = []traits{
+	{name: Skip, duration: 2 * time.Second, lasts: true, event: gone},
+	{name: OldView, duration: 5 * time.Second, timed: true, window: true},
+	{name: Crash, duration: 200 * time.Millisecond, timed: true},
+	{name: LostAnswer, duration: 10 * time.Second, timed: true, window: true, answer: lost},
+	{name: Conflict, duration: 10 * time.Second, timed: true, window: true, answer: conflict},
+	{name: Latency, duration: 2 * time.Second, timed: true, window: true},
+}
+
 // writes reports whether the fault writes frames of its own.
 func (t *traits) writes() bool { return t.ends == endNot && !t.lasts }
 
-// Names returns all faults.
+// Names returns the faults that need no aim.
 func Names() []Name {
 	names := make([]Name, len(all))
 	for i, t := range all {
@@ -97,11 +127,12 @@ func Names() []Name {
 }
 
 func (n Name) traits() (traits, bool) {
-	i := slices.IndexFunc(all, func(t traits) bool { return t.name == n })
-	if i < 0 {
-		return traits{}, false
+	for _, t := range slices.Concat(all, aimed) {
+		if t.name == n {
+			return t, true
+		}
 	}
-	return all[i], true
+	return traits{}, false
 }
 
 // ErrSpec means that a fault is not valid.
@@ -128,6 +159,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // A fault occurs once, at At; with Every, periodically; with Frames, whenever a watch has sent that
 // many frames. It stops after Count occurrences or at Until, whichever comes first. With Every or
 // Frames and without both it lasts until the injector stops.
+//
+// With Before or After, a write triggers it, in place of a time. Resource, Client and Verb aim it.
 //
 // Its text (see [Parse]) is the name and the fields: disconnect:every=2s,count=10
 type Spec struct {
@@ -156,13 +189,24 @@ type Spec struct {
 	// Share is the share of watches and requests that are hit, up to 1, drawn for each
 	// separately; 0 means 1. Relist does not support it.
 	Share float64 `json:"share,omitzero" yaml:"share,omitempty"`
+	// Resource limits it to the watches of and the requests for one resource, as in pods or deployments.apps; Client to
+	// those of one program, as in controller-1; Verb, as in RBAC, to those requests.
+	Resource string `json:"resource,omitzero" yaml:"resource,omitempty"`
+	Client   string `json:"client,omitzero" yaml:"client,omitempty"`
+	Verb     string `json:"verb,omitzero" yaml:"verb,omitempty"`
+	// Before and After name the write that triggers it, as in "create pods" or "write jobs/status": when the Nth such
+	// write of the client arrives, or when it has taken effect and before it is answered. Nth is 1 by default.
+	Before string `json:"before,omitzero" yaml:"before,omitempty"`
+	After  string `json:"after,omitzero" yaml:"after,omitempty"`
+	Nth    int    `json:"nth,omitzero" yaml:"nth,omitempty"`
 }
 
-// fields lists the fields of a spec in the order of its text: a *Duration, *int or *float64 each.
+// fields lists the fields of a spec in the order of its text: a *Duration, *int, *float64 or *string each.
 func (s *Spec) fields() []field {
 	return []field{
 		{"at", &s.At}, {"every", &s.Every}, {"frames", &s.Frames}, {"count", &s.Count},
 		{"until", &s.Until}, {"duration", &s.Duration}, {"probability", &s.Probability}, {"share", &s.Share},
+		{"resource", &s.Resource}, {"client", &s.Client}, {"verb", &s.Verb}, {"before", &s.Before}, {"after", &s.After}, {"nth", &s.Nth},
 	}
 }
 
@@ -196,7 +240,30 @@ func (s Spec) Validate() error {
 			}
 		}
 	}
+	triggers := 0
+	for _, text := range []string{s.Before, s.After} {
+		if text == "" {
+			continue
+		}
+		triggers++
+		if verb, resource, ok := strings.Cut(text, " "); !ok || !slices.Contains(triggering, verb) || strings.ContainsAny(resource, " ,;") {
+			return s.fail("%q is no write such as \"create pods\" (verbs: %s)", text, strings.Join(triggering, ", "))
+		}
+	}
+	for _, text := range []string{s.Resource, s.Client, s.Verb} {
+		if strings.ContainsAny(text, " ,;=") {
+			return s.fail("%q is no name", text)
+		}
+	}
 	switch {
+	case triggers > 1:
+		return s.fail("before and after exclude each other")
+	case triggers > 0 && (s.At > 0 || s.Every > 0 || s.Frames > 0 || s.Count > 1 || s.Until > 0):
+		return s.fail("a write or a time triggers it, not both")
+	case triggers == 0 && s.Nth > 0:
+		return s.fail("nth=%d needs before or after", s.Nth)
+	case s.Name == Relist && (s.Resource != "" || s.Client != "" || s.Verb != ""):
+		return s.fail("it takes no aim: all clients list again")
 	case s.Frames > 0 && t.timed:
 		return s.fail("it takes no frames: it is not a single watch's")
 	case s.Frames > 0 && s.Every > 0:
@@ -220,6 +287,12 @@ func (s Spec) Validate() error {
 func (s Spec) fail(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrSpec, s.Name, fmt.Sprintf(format, args...))
 }
+
+// triggering are the verbs of Before and After.
+var triggering = []string{"write", "create", "update", "patch", "delete", "deletecollection"}
+
+// Triggered reports whether a write triggers the fault, not a time.
+func (s Spec) Triggered() bool { return s.Before != "" || s.After != "" }
 
 // first is the time of the first occurrence, if it depends on time.
 func (s Spec) first() Duration {
@@ -306,7 +379,7 @@ func (s *Spec) parse(text string, colon bool) error {
 		fields := s.fields()
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == key })
 		if i < 0 {
-			return s.fail("unknown field %q (allowed: at, every, frames, count, until, duration, probability, share)", key)
+			return s.fail("unknown field %q (allowed: at, every, frames, count, until, duration, probability, share, resource, client, verb, before, after, nth)", key)
 		}
 		var err error
 		switch v := fields[i].value.(type) {
@@ -318,6 +391,10 @@ func (s *Spec) parse(text string, colon bool) error {
 				err = fmt.Errorf("%q is not a whole number below 2^31", value)
 			}
 			*v = int(n)
+		case *string:
+			if *v = value; value == "" {
+				err = errors.New("it is empty")
+			}
 		case *float64:
 			if *v, err = strconv.ParseFloat(value, 64); err != nil || !(*v > 0 && *v <= 1) {
 				err = fmt.Errorf("%q is not a number above 0, up to 1", value)
@@ -398,7 +475,7 @@ func Cycle(period time.Duration, rounds int) []Spec {
 func Occurrences(specs []Spec, upto time.Duration) []Spec {
 	var out []Spec
 	for _, s := range specs {
-		if s.Frames > 0 || s.Probability > 0 || s.Every == 0 {
+		if s.Frames > 0 || s.Probability > 0 || s.Every == 0 || s.Triggered() {
 			out = append(out, s)
 			continue
 		}
@@ -407,7 +484,9 @@ func Occurrences(specs []Spec, upto time.Duration) []Spec {
 			if at > upto || s.Until > 0 && at >= time.Duration(s.Until) {
 				break
 			}
-			out = append(out, Spec{Name: s.Name, At: Duration(at), Duration: s.Duration, Share: s.Share})
+			one := s
+			one.At, one.Every, one.Count, one.Until = Duration(at), 0, 0, 0
+			out = append(out, one)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Spec) int { return cmp.Compare(a.At, b.At) })
@@ -417,7 +496,7 @@ func Occurrences(specs []Spec, upto time.Duration) []Spec {
 // allowed lists all faults, for an error.
 func allowed() string {
 	var names []string
-	for _, t := range all {
+	for _, t := range slices.Concat(all, aimed) {
 		names = append(names, string(t.name))
 	}
 	return strings.Join(names, ", ")

@@ -22,6 +22,10 @@ func TestParse(t *testing.T) {
 		"disconnect:every=2s,count=10":  {Name: fault.Disconnect, Every: fault.Duration(2 * time.Second), Count: 10},
 		"half-frame:frames=7,until=1m":  {Name: fault.HalfFrame, Frames: 7, Until: fault.Duration(time.Minute)},
 		"stall:duration=3s,share=0.5":   {Name: fault.Stall, Duration: fault.Duration(3 * time.Second), Share: 0.5},
+		"crash:after=create pods,nth=2": {Name: fault.Crash, After: "create pods", Nth: 2},
+		"conflict:resource=deployments.apps,verb=update,client=controller-1": {
+			Name: fault.Conflict, Resource: "deployments.apps", Verb: "update", Client: "controller-1",
+		},
 		"throttle:at=1s,probability=.1": {Name: fault.Throttle, At: fault.Duration(time.Second), Probability: 0.1},
 	} {
 		got, err := fault.Parse(text)
@@ -33,28 +37,36 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                            `unknown fault "" (allowed: disconnect, gone, drip`,
-		"gnoe":                        `unknown fault "gnoe"`,
-		"gone:":                       `"" is not field=value`,
-		"gone:at":                     `"at" is not field=value`,
-		"gone:at=5":                   `at: "5" is not a duration such as 1m30s`,
-		"gone:at=-5s":                 `at=-5s is negative`,
-		"gone:at=9000h":               `more than a year`,
-		"gone:when=5s":                `unknown field "when" (allowed: at,`,
-		"gone:at=1s,at=2s":            "at is given twice",
-		"gone:count=1e3":              `"1e3" is not a whole number`,
-		"gone:count=2":                "count=2 needs every or frames",
-		"gone:frames=-1":              "frames=-1 is negative",
-		"gone:every=1s,frames=1":      "exclude each other",
-		"gone:every=1us":              "every=1µs is less than 1ms",
-		"gone:every=5s,until=5s":      "until=5s is not after its first time, 5s",
-		"gone:at=5s,until=3s":         "until=3s is not after its first time, 5s",
-		"gone:share=1.1":              `"1.1" is not a number above 0, up to 1`,
-		"gone:probability=NaN":        `"NaN" is not a number`,
-		"disconnect:duration=1s":      "it takes no duration",
-		"relist:share=0.5":            "it takes no share",
-		"relist:frames=5":             "it takes no frames",
-		"disconnect:frames=5,share=1": "frames and share exclude each other",
+		"":                       `unknown fault "" (allowed: disconnect, gone, drip`,
+		"gnoe":                   `unknown fault "gnoe"`,
+		"gone:":                  `"" is not field=value`,
+		"gone:at":                `"at" is not field=value`,
+		"gone:at=5":              `at: "5" is not a duration such as 1m30s`,
+		"gone:at=-5s":            `at=-5s is negative`,
+		"gone:at=9000h":          `more than a year`,
+		"gone:when=5s":           `unknown field "when" (allowed: at,`,
+		"gone:at=1s,at=2s":       "at is given twice",
+		"gone:count=1e3":         `"1e3" is not a whole number`,
+		"gone:count=2":           "count=2 needs every or frames",
+		"gone:frames=-1":         "frames=-1 is negative",
+		"gone:every=1s,frames=1": "exclude each other",
+		"gone:every=1us":         "every=1µs is less than 1ms",
+		"gone:every=5s,until=5s": "until=5s is not after its first time, 5s",
+		"gone:at=5s,until=3s":    "until=3s is not after its first time, 5s",
+		"gone:share=1.1":         `"1.1" is not a number above 0, up to 1`,
+		"gone:probability=NaN":   `"NaN" is not a number`,
+		"disconnect:duration=1s": "it takes no duration",
+		"relist:share=0.5":       "it takes no share",
+		"relist:resource=pods":   "it takes no aim",
+		"stall:resource=":        "resource: it is empty",
+		"stall:resource=a b":     `"a b" is no name`,
+		"crash:after=pods":       `"pods" is no write such as "create pods"`,
+		"crash:before=get pods":  `"get pods" is no write`,
+		"crash:before=create pods,after=create pods": "before and after exclude each other",
+		"crash:after=create pods,at=1s":              "a write or a time triggers it, not both",
+		"crash:nth=2":                                "nth=2 needs before or after",
+		"relist:frames=5":                            "it takes no frames",
+		"disconnect:frames=5,share=1":                "frames and share exclude each other",
 	} {
 		_, err := fault.Parse(text)
 		if !errors.Is(err, fault.ErrSpec) || !strings.Contains(err.Error(), want) {
@@ -101,10 +113,15 @@ func anySpec(t *rapid.T) fault.Spec {
 	s.Frames = rapid.IntRange(0, 10).Draw(t, "frames")
 	s.Count = rapid.IntRange(0, 10).Draw(t, "count")
 	s.Probability, s.Share = part.Draw(t, "probability"), part.Draw(t, "share")
+	s.Resource = rapid.SampledFrom([]string{"", "pods", "jobs.batch"}).Draw(t, "resource")
+	if s.Before = rapid.SampledFrom([]string{"", "create pods", "write jobs.batch/status"}).Draw(t, "before"); s.Before != "" {
+		s.At, s.Every, s.Until, s.Frames, s.Count = 0, 0, 0, 0, 0
+		s.Nth = rapid.IntRange(0, 3).Draw(t, "nth")
+	}
 	for _, fix := range []func(){
 		func() {},
 		func() { s.Duration = 0 }, func() { s.Share = 0 }, func() { s.Frames = 0 }, func() { s.Every = 0 },
-		func() { s.Until = 0 }, func() { s.Count = 0 }, func() { s.At = 0 },
+		func() { s.Until = 0 }, func() { s.Resource = "" }, func() { s.Count = 0 }, func() { s.At = 0 },
 	} {
 		if fix(); s.Validate() == nil {
 			return s

@@ -16,8 +16,10 @@ import (
 // errEnded is the server's error for a write to a watch that a fault ended.
 var errEnded = errors.New("the watch was ended by an injected fault")
 
-// Pieces of Drip.
 const (
+	latency = 100 * time.Millisecond // of [Latency]
+
+	// Pieces of Drip.
 	dripBytes = 64
 	dripPause = 5 * time.Millisecond
 )
@@ -29,12 +31,30 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		h.ServeHTTP(rw, hr)
 		return
 	}
+	if i.hooks.Client != nil {
+		r.client = i.hooks.Client(hr.Context())
+	}
 	i.register(h, r)
 	if f, hit := i.refuse(r); hit {
 		f.write(rw, r)
 		return
 	}
-	if !r.watch {
+	if _, hit := i.hit(r, Latency); hit {
+		select {
+		case <-time.After(latency):
+		case <-hr.Context().Done():
+			return
+		}
+	}
+	r, refused := i.old(r)
+	switch hr = r.Request; {
+	case refused != nil:
+		refused.write(rw, r)
+		return
+	case r.writes():
+		i.write(h, rw, r)
+		return
+	case !r.watch:
 		h.ServeHTTP(rw, hr)
 		return
 	}
@@ -155,7 +175,7 @@ func (w *watcher) inject(s injection) {
 		w.mu.Lock()
 		w.lasting[f.Name] = s
 		w.mu.Unlock()
-		if f.Name == Drip || f.Name == Stall { // others are noted at their frame
+		if f.Name == Drip || f.Name == Stall || f.Name == Skip { // others are noted at their frame
 			w.note(s, "")
 		}
 	default:
@@ -313,14 +333,21 @@ func (w *watcher) Write(b []byte) (int, error) {
 	return sent, nil
 }
 
-// pause blocks while the watch is stalled.
+// pause blocks while the watch is stalled. After a skip the watch ends.
 func (w *watcher) pause() error {
+	skipped := false
 	for w.open() {
 		_, rest := w.rest(Stall)
-		if rest == 0 {
+		skip, more := w.rest(Skip)
+		if skipped = skipped || more > 0; max(rest, more) == 0 {
+			if skipped && w.acquire() {
+				w.writeFault(skip)
+				w.release()
+				return errEnded
+			}
 			return nil
 		}
-		if err := w.sleep(rest); err != nil {
+		if err := w.sleep(max(rest, more)); err != nil {
 			return err
 		}
 	}

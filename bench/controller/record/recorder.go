@@ -37,6 +37,7 @@ type Recorder struct {
 	known    map[object]uint64    // newest version that a change or an answer showed
 	locks    map[object]bool      // objects other than leases that leaders lock
 	writers  map[writer]rhythm
+	leader   string // client that has written a lock last
 	activity Activity[time.Duration]
 }
 
@@ -191,7 +192,10 @@ func (r *Recorder) end(f *flight, req *http.Request) {
 		f.Unchanged = f.Version == f.Based || f.Version <= f.known
 		r.learn(o, f.Version)
 	}
-	if f.Lock = r.locks[o]; f.Access.Writes() && !f.Background() {
+	if f.Lock = r.locks[o]; f.Access.Writes() && f.Code < 300 && (f.Lock || f.Resource.Resource == "leases") {
+		r.leader = f.Client
+	}
+	if f.Access.Writes() && !f.Background() {
 		r.wrote(&f.Access, o)
 	}
 	r.accesses = append(r.accesses, f.Access)
@@ -217,6 +221,13 @@ func (r *Recorder) wrote(a *Access, o object) {
 	case before.gap > 0 && (now.gap-before.gap).Abs() <= before.gap/4:
 		act.Again = max(act.Again, a.At+now.gap*3/2)
 	}
+}
+
+// Leader returns the client that has written a lease or another lock last; empty for none.
+func (r *Recorder) Leader() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leader
 }
 
 // Activity returns the times so far, and that of NewRecorder for those that never were.

@@ -28,7 +28,7 @@ type Outcome struct {
 	objects map[item]map[string]any // that exist at the end
 	groups  map[item]group
 	last    map[item]time.Duration // of the last change
-	deleted map[schema.GroupResource][]*record.Access
+	deleted map[item][]*record.Access
 }
 
 // item names an object.
@@ -57,7 +57,7 @@ func (g group) String() string {
 func OutcomeOf(p *record.Play) *Outcome {
 	o := &Outcome{
 		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[item]map[string]any{}, groups: map[item]group{}, last: map[item]time.Duration{},
-		deleted: map[schema.GroupResource][]*record.Access{},
+		deleted: map[item][]*record.Access{},
 	}
 	last := map[item]*record.Change{}
 	simulated := map[schema.GroupResource]bool{} // the stand-in writes their status
@@ -91,7 +91,8 @@ func OutcomeOf(p *record.Play) *Outcome {
 	for i := range p.Accesses {
 		a := &p.Accesses[i]
 		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" {
-			o.deleted[a.Resource.GroupResource()] = append(o.deleted[a.Resource.GroupResource()], a)
+			k := item{a.Resource.GroupResource(), a.Key}
+			o.deleted[k] = append(o.deleted[k], a)
 		}
 	}
 	return o
@@ -167,7 +168,7 @@ func order(v any) string {
 }
 
 // Diverge judges the outcome of a play by that of one without faults: objects that are missing, too many or other, and
-// deletions of a resource that is never deleted without faults. Objects with the same resource, namespace and owner stand
+// deletions of what is there in the end, or of a resource that is never deleted without faults. Objects with the same resource, namespace and owner stand
 // for each other if the names differ.
 func Diverge(free, o *Outcome) Verdict {
 	v := Verdict{Name: Diverged}
@@ -210,11 +211,15 @@ func Diverge(free, o *Outcome) Verdict {
 			fail(o.last[have[0]], "too many: %s", names(have))
 		}
 	}
-	for _, resource := range slices.SortedFunc(maps.Keys(o.deleted), func(a, b schema.GroupResource) int {
-		return cmp.Compare(a.String(), b.String())
-	}) {
-		if all := o.deleted[resource]; len(free.deleted[resource]) == 0 {
-			fail(all[0].At, "%s deleted %s (%d deletions of %s, none without faults)", all[0].Client, name(all[0]), len(all), resource)
+	usual := map[schema.GroupResource]bool{} // deleted without faults
+	for k := range free.deleted {
+		usual[k.resource] = true
+	}
+	for _, k := range sorted(o.deleted) {
+		// Of an object that is there in the end the deletion was a mistake, unless it is one without faults, too.
+		all := o.deleted[k]
+		if !usual[k.resource] || o.objects[k] != nil && free.objects[k] != nil && len(all) > len(free.deleted[k]) {
+			fail(all[0].At, "%s deleted %s, and not without faults", all[0].Client, k)
 		}
 	}
 	v.Text = fmt.Sprintf("differences from the play without faults: %d", differ)
@@ -225,8 +230,8 @@ func (g group) compare(other group) int {
 	return cmp.Compare(g.String()+"/"+g.namespace, other.String()+"/"+other.namespace)
 }
 
-func sorted(objects map[item]map[string]any) []item {
-	return slices.SortedFunc(maps.Keys(objects), func(a, b item) int { return cmp.Compare(a.String(), b.String()) })
+func sorted[T any](of map[item]T) []item {
+	return slices.SortedFunc(maps.Keys(of), func(a, b item) int { return cmp.Compare(a.String(), b.String()) })
 }
 
 func names(items []item) string {

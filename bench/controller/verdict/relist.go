@@ -66,7 +66,7 @@ func strikes(p *record.Play) (byResource map[string]int, all int) {
 	seen := map[strike]bool{}
 	for i := range p.Injections {
 		in := &p.Injections[i]
-		if in.Fault == fault.Drip || in.Fault == fault.Stall || in.Fault == fault.DuplicateBookmark || in.Path == "" {
+		if in.Fault == fault.Drip || in.Fault == fault.Stall || in.Fault == fault.Latency || in.Fault == fault.DuplicateBookmark || in.Path == "" {
 			continue
 		}
 		s := strike{in.Spec, in.Occurrence, ""}

@@ -92,7 +92,7 @@ type span struct{ from, to time.Duration }
 func newNews(p *record.Play) *news {
 	n := &news{takes: staleAfter, watches: map[source][]span{}}
 	for _, f := range p.Faults {
-		if f.Name == fault.Stall || f.Name == fault.Drip {
+		if f.Name == fault.Stall || f.Name == fault.Drip || f.Name == fault.OldView || f.Name == fault.Skip {
 			n.takes = max(n.takes, staleAfter+time.Duration(f.Duration))
 		}
 	}

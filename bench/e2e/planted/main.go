@@ -36,7 +36,7 @@ const (
 	leak       = "leak"        // its cache of texts keeps all versions
 )
 
-var bugs = []string{none, hotLoop, lostUpdate, leak}
+var bugs = slices.Concat([]string{none, hotLoop, lostUpdate, leak}, patterns)
 
 var (
 	widgets    = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -80,12 +80,13 @@ type reconciler struct {
 	queue               workqueue.TypedRateLimitingInterface[string] // keys of Widgets
 	widgets, configMaps *store
 	pages               map[string]map[string][]byte // by key of the Widget and text
+	seen                map[string]bool              // keys of Widgets
 }
 
 func newReconciler(client dynamic.Interface, bug string) *reconciler {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	return &reconciler{
-		client: client, bug: bug, queue: queue, pages: map[string]map[string][]byte{},
+		client: client, bug: bug, queue: queue, pages: map[string]map[string][]byte{}, seen: map[string]bool{},
 		widgets: newStore(queue, bug == lostUpdate), configMaps: newStore(queue, false),
 	}
 }
@@ -126,6 +127,9 @@ func (c *reconciler) run(ctx context.Context) {
 
 // reconcile writes what differs from the caches. A Widget's ConfigMap ends with it by the garbage collector.
 func (c *reconciler) reconcile(ctx context.Context, key string) error {
+	if slices.Contains(patterns, c.bug) {
+		return c.reconcilePattern(ctx, key)
+	}
 	widget := c.widgets.get(key)
 	if widget == nil || widget.GetDeletionTimestamp() != nil {
 		if c.bug != leak {

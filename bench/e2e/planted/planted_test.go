@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -125,7 +126,7 @@ func TestPlanted(t *testing.T) {
 		spec.Speed = speed
 		result, failed := play(t, spec)
 		for plan, names := range failed {
-			want := []string{verdict.LostUpdates}
+			want := []string{verdict.LostUpdates, verdict.Diverged}
 			if plan == controller.PlanNone {
 				want = nil
 			}
@@ -141,6 +142,43 @@ func TestPlanted(t *testing.T) {
 			t.Errorf("shrunk to %s (%v), which ends no watch", s.Faults[0], err)
 		}
 	})
+}
+
+// TestPatterns: the bugs of Sieve's patterns are found without rules, and shrunk to what each needs. The twin passes. The
+// short form plays the plan that finds each bug; the long one has to find it.
+func TestPatterns(t *testing.T) {
+	t.Parallel()
+	for _, bug := range []struct{ name, plan string }{
+		{twice, "stall:duration=3s,resource=configmaps,before=create configmaps"},
+		{intermediate, "crash:after=create configmaps"},
+		{unobserved, "crash:after=delete configmaps"},
+		{staleDelete, "old-view:resource=widgets.example.com,before=create configmaps; crash:after=create configmaps,nth=3"},
+		{careful, ""},
+	} {
+		t.Run(bug.name, func(t *testing.T) {
+			t.Parallel()
+			plan := controller.PlanExplore
+			if testing.Short() {
+				plan = cmp.Or(bug.plan, "crash:after=create configmaps")
+			}
+			spec := specOf(t, bug.name, "short.yaml", controller.PlanNone, plan)
+			spec.Rules, spec.Unshrunk = "", testing.Short()
+			result, _ := play(t, spec)
+			found := ""
+			for i := range result.Plays {
+				if v := result.Plays[i].Failure(); v != nil {
+					found += v.Name
+				}
+			}
+			want := verdict.Diverged
+			if bug.plan == "" {
+				want = ""
+			}
+			if s := result.Shrunk; found != want || !testing.Short() && want != "" && (s == nil || len(s.Faults) > 2 || s.Failed != s.Repeated) {
+				t.Errorf("found %q, want %q, shrunk to %+v", found, want, s)
+			}
+		})
+	}
 }
 
 // TestCorrect plays 50 seeds to the controller without a bug, 3 in the short form, with and without faults. The plan

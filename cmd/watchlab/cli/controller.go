@@ -43,11 +43,11 @@ watches. It plays the storm, the requests of users and the faults, and judges wh
 updates, hot loops, relists, stale writes, leaks, convergence. In the arguments, {kubeconfig} is the path of the
 kubeconfig, {metrics} a free host:port whose /metrics are scraped, {dir} a folder, {client} the replica's name.
 
-Each plan of --faults is played by itself: none, all, each (one plan a fault), or faults. The first plan that
-fails is shrunk to the smallest one that still fails. Exit code: 1 if a verdict failed. The results folder has
+Each plan of --faults is played by itself: none, all, each (one plan a fault), explore (plans aimed at what the
+program does without faults, until one fails), or faults. The first plan that fails is shrunk to the smallest one that still fails. Exit code: 1 if a verdict failed. The results folder has
 junit.xml; in a step of a GitHub workflow, the step summary gets the report. docs/controller.md has the rules,
 the workloads and the verdicts.`,
-		Example: `  # The loss of 4 of 20 nodes, without faults and with all of them
+		Example: `  # The loss of 4 of 20 nodes, without faults and with those that are aimed at what the program does
   watchlab controller -- ./my-controller
 
   # Objects of your own, created and changed at a rate, and what must hold in the end
@@ -204,6 +204,9 @@ func (f *controllerFlags) play(cmd *cobra.Command, spec controller.Spec) (*contr
 }
 
 func progressText(p controller.Progress) string {
+	if p.Exploring != "" {
+		return "exploring: " + p.Exploring
+	}
 	if p.Play > p.Plays {
 		return fmt.Sprintf("shrinking: play %d of at most %d (an interrupt keeps the results)", p.Play-p.Plays, p.Shrinking)
 	}

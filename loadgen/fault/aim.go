@@ -1,0 +1,177 @@
+package fault
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Hooks connect an injector with the programs whose requests it sees.
+type Hooks struct {
+	// Client names the program that sent a request, by its context; nil if all are one, without a name.
+	Client func(context.Context) string
+	// Crash kills a program, empty for the first one, and starts it again after a time. It returns when the program is
+	// dead.
+	Crash func(client string, down time.Duration)
+}
+
+// matches reports whether a resource, as in pods or deployments.apps, is that of a text, whose group may be missing.
+func matches(text, resource string) bool {
+	plural, _, _ := strings.Cut(resource, ".")
+	return text == "" || text == resource || text == plural
+}
+
+// aims reports whether the fault is aimed at a request.
+func (f *fault) aims(r *request) bool {
+	return (f.Client == "" || f.Client == r.client) && matches(f.Resource, r.resource) && (f.Verb == "" || f.Verb == r.verb)
+}
+
+// writes reports whether a request is a write that takes effect.
+func (r *request) writes() bool {
+	return r.verb != "get" && r.verb != "list" && r.verb != "watch" && r.query.Get("dryRun") == ""
+}
+
+// is reports whether a request is one such as "create pods" or "write pods/status".
+func (r *request) is(text string) bool {
+	verb, of, _ := strings.Cut(text, " ")
+	resource, subresource, _ := strings.Cut(of, "/")
+	return r.writes() && (verb == "write" || verb == r.verb) && matches(resource, r.resource) && subresource == r.subresource
+}
+
+// trigger counts a write and strikes with the faults that are due before or after it. It returns the fault among them
+// that keeps the client from its answer; nil for none.
+func (i *Injector) trigger(r *request, of func(*Spec) string) (crash *fault) {
+	if !r.writes() {
+		return nil
+	}
+	for k := range i.faults {
+		f := &i.faults[k]
+		text := of(&f.Spec)
+		if text == "" || f.Client != "" && f.Client != r.client || !r.is(text) {
+			continue
+		}
+		i.mu.Lock()
+		due := i.active()
+		if due {
+			f.seen++
+			due = f.seen == max(f.Nth, 1)
+		}
+		i.mu.Unlock()
+		if due && i.happen(k, r.client) && f.Name == Crash {
+			crash = f
+		}
+	}
+	return crash
+}
+
+func before(s *Spec) string { return s.Before }
+func after(s *Spec) string  { return s.After }
+
+// write serves a write: the faults before and after it, and those that change its answer.
+func (i *Injector) write(h http.Handler, rw http.ResponseWriter, r *request) {
+	if i.trigger(r, before) != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if !i.answers {
+		h.ServeHTTP(rw, r.Request)
+		return
+	}
+	// The answer waits for what happens after the write.
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, r.Request)
+	if answer.Code < http.StatusMultipleChoices && i.trigger(r, after) != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if f, hit := i.hit(r, LostAnswer); hit && answer.Code < http.StatusMultipleChoices {
+		f.write(rw, r)
+		return
+	}
+	maps.Copy(rw.Header(), answer.Header())
+	rw.WriteHeader(answer.Code)
+	_, _ = rw.Write(answer.Body.Bytes())
+}
+
+// crash kills the program of a fault, or else that of the request which triggered it.
+func (i *Injector) crash(k int, s injection, client string) {
+	f := &i.faults[k]
+	client = cmp.Or(f.Client, client)
+	i.mu.Lock()
+	i.note(Injection{Spec: k, Occurrence: s.occurrence, Detail: strings.TrimSpace("kill " + client)})
+	i.mu.Unlock()
+	i.hooks.Crash(client, time.Duration(f.Duration))
+}
+
+// freeze notes the versions of the collections that an old view shows.
+func (i *Injector) freeze(k int) {
+	i.mu.Lock()
+	known := maps.Clone(i.collections)
+	i.mu.Unlock()
+	for path, c := range known {
+		if !matches(i.faults[k].Resource, resourceOf(path)) {
+			continue
+		}
+		if version, ok := c.version(); ok {
+			i.mu.Lock()
+			c.frozen = version
+			i.mu.Unlock()
+		}
+	}
+}
+
+// old answers a list as a server that lags behind: with the state at the freeze. It refuses a watch with the initial
+// state, as a server without WatchList does, so that the client lists. It returns the request to serve.
+func (i *Injector) old(r *request) (*request, *failure) {
+	if r.Method != http.MethodGet || r.name != "" || r.query.Get("continue") != "" {
+		return r, nil
+	}
+	i.mu.Lock()
+	version := i.collections[r.collection].frozen
+	i.mu.Unlock()
+	initial := r.watch && r.query.Get("sendInitialEvents") == "true"
+	if version == 0 || r.watch && !initial {
+		return r, nil
+	}
+	if _, hit := i.hit(r, OldView); !hit {
+		return r, nil
+	}
+	if initial {
+		f := withoutWatchList()
+		return r, &f
+	}
+	changed := r.Clone(r.Context())
+	query := maps.Clone(r.query)
+	query.Set("resourceVersion", strconv.FormatUint(version, 10))
+	query.Set("resourceVersionMatch", "Exact")
+	changed.URL = &url.URL{Path: r.URL.Path, RawQuery: query.Encode()}
+	out := *r
+	out.Request, out.query, out.version = changed, query, version
+	return &out, nil
+}
+
+// hit returns the answer of a fault of a name that lasts and is aimed at the request.
+func (i *Injector) hit(r *request, name Name) (failure, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := i.now()
+	k := slices.IndexFunc(i.faults, func(f fault) bool { return f.Name == name && f.until > now && f.aims(r) })
+	if k < 0 || !i.active() {
+		return failure{}, false
+	}
+	f := &i.faults[k]
+	var answer failure
+	if f.answer != nil {
+		answer = f.answer(f.until - now)
+	}
+	i.note(Injection{Spec: k, Occurrence: f.window, Path: r.URL.Path, Detail: answer.detail})
+	if f.Count == 1 && f.Name != OldView {
+		f.until = 0 // It is one answer.
+	}
+	return answer, true
+}
