@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -86,7 +85,7 @@ func (o *Result) WriteBench(w io.Writer) error {
 	})
 	for i := range o.Plays {
 		p := &o.Plays[i]
-		if strings.HasPrefix(p.Plan, PlanExplore) {
+		if p.Explored() {
 			continue // The next run has other plans.
 		}
 		var values []stats.Value

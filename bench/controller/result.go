@@ -3,6 +3,7 @@ package controller
 import (
 	"encoding/json"
 	"math"
+	"strings"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/controller/record"
@@ -39,6 +40,12 @@ type Play struct {
 	Series    []Series           `json:"series,omitempty"`
 	Folder    string             `json:"folder"` // of its requests and logs, below the results folder
 }
+
+// Explored reports whether the plan is one of [PlanExplore].
+func (p *Play) Explored() bool { return strings.HasPrefix(p.Plan, PlanExplore+"-") }
+
+// FaultText is the plan as --faults takes it.
+func (p *Play) FaultText() string { return plan{faults: p.Faults}.text() }
 
 // Failed reports whether a verdict failed.
 func (p *Play) Failed() bool { return p.Failure() != nil }

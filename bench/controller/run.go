@@ -163,7 +163,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	out := &Play{Plan: pl.name, Round: round, Name: fmt.Sprintf("program=%s/faults=%s/round=%d", program.Label, pl.name, round)}
 	out.Folder = filepath.Join(playsDir, fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
 	progress := Progress{Play: r.n - r.extra, Plays: r.planned(), Name: out.Name, Shrinking: r.most}
-	if strings.HasPrefix(pl.name, PlanExplore) {
+	if out.Explored() {
 		progress.Exploring = pl.text()
 		r.extra++
 	}

@@ -40,7 +40,11 @@ func (o *Result) sentence() string {
 	if len(o.Programs) == 2 {
 		return what + ". " + o.difference()
 	}
-	if f := o.Plays[0].Figures; f[UnitP99] > 0 {
+	f := o.Plays[0].Figures
+	if f[UnitWrites] == 0 {
+		what += "; it wrote nothing without faults, so that the verdicts say little"
+	}
+	if f[UnitP99] > 0 {
 		with := "without faults"
 		if plan := o.Plays[0].Plan; plan != PlanNone {
 			with = "with faults (" + plan + ")"

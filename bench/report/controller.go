@@ -109,9 +109,13 @@ type playGroup struct {
 func groupPlays(o *controller.Result) (groups []playGroup) {
 	for i := range o.Plays {
 		p := &o.Plays[i]
-		at := slices.IndexFunc(groups, func(g playGroup) bool { return g.program == p.Program && g.plan == p.Plan })
+		plan := p.Plan
+		if p.Explored() {
+			plan = controller.PlanExplore
+		}
+		at := slices.IndexFunc(groups, func(g playGroup) bool { return g.program == p.Program && g.plan == plan })
 		if at < 0 {
-			at, groups = len(groups), append(groups, playGroup{program: p.Program, plan: p.Plan})
+			at, groups = len(groups), append(groups, playGroup{program: p.Program, plan: plan})
 		}
 		groups[at].plays = append(groups[at].plays, p)
 	}
@@ -181,6 +185,9 @@ func (g playGroup) judged(name string) (string, *note) {
 			}
 			if failed++; n == nil {
 				n = &note{Text: p.Name + ": " + v.Name + ": " + v.Text, Class: "bad", Open: true}
+				if p.Explored() {
+					n.Text += " (" + p.FaultText() + ")"
+				}
 				for _, e := range v.Evidence {
 					n.Cells = append(n.Cells, fmt.Sprintf("%.3f s: %s", e.At.Seconds(), e.Text))
 				}

@@ -26,6 +26,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"watchlab/bench/controller"
 	"watchlab/bench/controller/program"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
@@ -38,7 +39,7 @@ const (
 	exitOK          = 0   // done; every verdict is valid, or noisy with a reason
 	exitInvalid     = 1   // a cell broke an invariant, or the run failed
 	exitUsage       = 2   // bad input; nothing was run or written
-	exitCannotTell  = 3   // compare, gate: the rounds cannot tell
+	exitCannotTell  = 3   // compare, gate: the rounds cannot tell; controller: nothing could be judged
 	exitInterrupted = 130 // what shells use for SIGINT
 )
 
@@ -121,8 +122,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer, furth
 		return exitCannotTell
 	}
 	warn(stderr, "%s", lab.OneLine(err.Error()))
-	if errors.As(err, &usage) {
+	switch {
+	case errors.As(err, &usage):
 		return exitUsage
+	case errors.Is(err, controller.ErrNoWatch):
+		return exitCannotTell
 	}
 	return exitInvalid
 }
