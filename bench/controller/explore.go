@@ -167,7 +167,10 @@ func (r *runner) explore(ctx context.Context, program Program, round int) error 
 		}
 	}
 	began := time.Now()
-	plans := r.suggested[of]
+	plans := slices.DeleteFunc(slices.Clone(r.suggested[of]), func(p plan) bool {
+		// A program that runs elsewhere is not started again.
+		return r.spec.Attach && slices.ContainsFunc(p.faults, func(f fault.Spec) bool { return f.Name == fault.Crash })
+	})
 	for i, pl := range plans {
 		spent := time.Since(began)
 		if i > 0 && spent+spent/time.Duration(i) > r.spec.Budget.Duration {
