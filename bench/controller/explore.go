@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -30,17 +31,19 @@ type deed struct {
 	n        int
 }
 
-// gone is a deletion by a user of something that the program watches.
-type gone struct {
+// missed is what others than the program do to an object that it watches: a deletion, or two changes in turn.
+type missed struct {
 	resource schema.GroupResource
-	from, to time.Duration // to is that of the object that takes its place, if one does
+	deleted  bool
+	from, to time.Duration // to is that of the second change, or of the object that takes the place of a deleted one
+	marked   time.Duration // a finalizer kept it from then on; 0 for none
 }
 
 // explored draws fault plans from a play without faults, by the patterns of Sieve (Sun et al., Automatic Reliability
 // Testing for Cluster Management Controllers, OSDI 2022): a stale view, states that are never observed, and states
 // between two writes. The most telling of each pattern come first.
 func explored(p *record.Play) (plans []plan) {
-	deeds, watched, deletions := moves(p)
+	deeds, watched := moves(p)
 	var stale, unseen, between, old, later []string
 	for _, d := range deeds {
 		if d.verb == "create" || d.verb == "delete" {
@@ -69,11 +72,20 @@ func explored(p *record.Play) (plans []plan) {
 			unseen = append(unseen, fmt.Sprintf("skip:resource=%s,%s", r, before))
 		}
 	}
-	for _, g := range deletions {
-		at, long := (g.from - early).Truncate(early), (downs + g.to - g.from).Round(early)
-		unseen = append(unseen, fmt.Sprintf("crash:at=%v,duration=%v", at, long), fmt.Sprintf("skip:resource=%s,at=%v,duration=%v", g.resource, at, long))
-		old = append(old, fmt.Sprintf("old-view:resource=%s,at=%v,duration=%v; crash:at=%v", g.resource, at, long+3*time.Second, (g.to+4*early).Round(early)))
-		stale = append(stale, fmt.Sprintf("stall:resource=%s,at=%v,duration=%v", g.resource, at, long+2*time.Second))
+	for _, m := range misses(p, watched) {
+		at, long, next := (m.from - early).Truncate(early), (downs + m.to - m.from).Round(early), (m.to + 4*early).Round(early)
+		unseen = append(unseen, fmt.Sprintf("crash:at=%v,duration=%v", at, long), fmt.Sprintf("skip:resource=%s,at=%v,duration=%v", m.resource, at, long))
+		if !m.deleted {
+			continue
+		}
+		stale = append(stale, fmt.Sprintf("stall:resource=%s,at=%v,duration=%v", m.resource, at, long+2*time.Second))
+		view := fmt.Sprintf("old-view:resource=%s,duration=%v", m.resource, long+3*time.Second)
+		old = append(old, fmt.Sprintf("%s,at=%v; crash:at=%v", view, at, next))
+		if m.marked > 0 {
+			// The program must not be so quick that the view shows no object that is marked.
+			at := (m.marked - early).Truncate(early)
+			old = append(old, fmt.Sprintf("latency:resource=%s,at=%v,duration=500ms; %s,at=%v; crash:at=%v", m.resource, at, view, at+2*early, next))
+		}
 	}
 	patterns := [][]string{stale, unseen, between, old, later}
 	for n := 0; ; n++ {
@@ -94,19 +106,16 @@ func explored(p *record.Play) (plans []plan) {
 	}
 }
 
-// moves returns what the program writes and what it watches, in order of the first time, and the first deletion by a
-// user of each resource that it watches.
-func moves(p *record.Play) (deeds []deed, watched []schema.GroupResource, deletions []gone) {
+// moves returns what the program writes and what it watches, in order of the first time.
+func moves(p *record.Play) (deeds []deed, watched []schema.GroupResource) {
 	accesses := slices.Clone(p.Accesses)
 	slices.SortStableFunc(accesses, func(a, b record.Access) int { return cmp.Compare(a.At, b.At) })
 	changed := map[schema.GroupResource]bool{}
 	for i := range p.Changes {
 		changed[p.Changes[i].Resource.GroupResource()] = true
 	}
-	clients := map[string]bool{}
 	for i := range accesses {
 		a := &accesses[i]
-		clients[a.Client] = true
 		resource := a.Resource.GroupResource()
 		switch {
 		case a.Background() || a.Code >= 300:
@@ -128,23 +137,53 @@ func moves(p *record.Play) (deeds []deed, watched []schema.GroupResource, deleti
 	}
 	// What makes and deletes objects tells more than what updates them.
 	slices.SortStableFunc(deeds, func(a, b deed) int { return cmp.Compare(rank(a), rank(b)) })
+	return deeds, watched
+}
+
+// misses returns, of each resource that the program watches, the first deletion by others, and the first object that they
+// change twice.
+func misses(p *record.Play, watched []schema.GroupResource) (out []missed) {
+	clients := map[string]bool{}
+	for i := range p.Accesses {
+		clients[p.Accesses[i].Client] = true
+	}
+	type object struct {
+		resource schema.GroupResource
+		key      string
+	}
+	changed, marked := map[object]time.Duration{}, map[object]time.Duration{}
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		resource := c.Resource.GroupResource()
-		if c.Type != watch.Deleted || c.At < early || clients[c.By] || !slices.Contains(watched, resource) ||
-			slices.ContainsFunc(deletions, func(g gone) bool { return g.resource == resource }) {
+		o := object{c.Resource.GroupResource(), c.Key}
+		deleted := c.Type == watch.Deleted
+		if m, ok := c.Object.(metav1.Object); ok && !deleted && m.GetDeletionTimestamp() != nil && marked[o] == 0 {
+			marked[o] = c.At
+		}
+		if c.Type == watch.Added || c.At < early || clients[c.By] && !(deleted && marked[o] > 0) || !slices.Contains(watched, o.resource) ||
+			slices.ContainsFunc(out, func(m missed) bool { return m.resource == o.resource && m.deleted == deleted }) {
 			continue
 		}
-		g := gone{resource, c.At, c.At}
+		m := missed{resource: o.resource, deleted: deleted, from: c.At, to: c.At, marked: marked[o]}
+		if !deleted {
+			if m.from = changed[o]; m.from == 0 {
+				changed[o] = c.At
+				continue
+			}
+		} else if m.marked > 0 {
+			m.from = m.marked
+		}
 		for _, again := range p.Changes[i:] {
-			if again.Type == watch.Added && again.Key == c.Key && again.Resource == c.Resource {
-				g.to = again.At
+			if deleted && again.Type == watch.Added && again.Key == c.Key && again.Resource == c.Resource {
+				m.to = again.At
 				break
 			}
 		}
-		deletions = append(deletions, g)
+		out = append(out, m)
 	}
-	return deeds, watched, deletions
+	slices.SortStableFunc(out, func(a, b missed) int {
+		return cmp.Compare(map[bool]int{true: 0, false: 1}[a.deleted], map[bool]int{true: 0, false: 1}[b.deleted])
+	})
+	return out
 }
 
 func rank(d deed) int {

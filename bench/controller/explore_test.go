@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -19,6 +21,8 @@ func TestExplored(t *testing.T) {
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	const me = "controller-0"
+	terminating := &unstructured.Unstructured{}
+	terminating.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 	p := &record.Play{
 		Accesses: []record.Access{
 			{At: -time.Second, Client: me, Verb: "watch", Resource: jobs, Code: 200},
@@ -32,7 +36,10 @@ func TestExplored(t *testing.T) {
 		},
 		Changes: []record.Change{
 			{At: 3 * time.Second, By: me, Type: watch.Added, Resource: pods, Key: "a/b"},
-			{At: 6 * time.Second, By: record.ByWorkload, Type: watch.Deleted, Resource: jobs, Key: "a/b"},
+			{At: 4 * time.Second, By: record.ByWorkload, Type: watch.Modified, Resource: jobs, Key: "a/c"},
+			{At: 5 * time.Second, By: record.ByWorkload, Type: watch.Modified, Resource: jobs, Key: "a/c"},
+			{At: 5500 * time.Millisecond, By: record.ByWorkload, Type: watch.Modified, Resource: jobs, Key: "a/b", Object: terminating},
+			{At: 6 * time.Second, By: me, Type: watch.Deleted, Resource: jobs, Key: "a/b"},
 			{At: 7 * time.Second, By: record.ByWorkload, Type: watch.Added, Resource: jobs, Key: "a/b"},
 		},
 	}
@@ -49,16 +56,20 @@ func TestExplored(t *testing.T) {
 		"old-view:resource=pods,before=create pods; crash:after=create pods,nth=2",
 		"stall:duration=3s,resource=jobs.batch,before=create pods",
 
-		"stall:at=5.95s,duration=4s,resource=jobs.batch",
-		"crash:at=5.95s,duration=2s",
+		"stall:at=5.45s,duration=4.5s,resource=jobs.batch",
+		"crash:at=5.45s,duration=2.5s",
 		"crash:after=patch jobs.batch/status",
-		"old-view:at=5.95s,duration=5s,resource=jobs.batch; crash:at=7.2s",
+		"old-view:at=5.45s,duration=5.5s,resource=jobs.batch; crash:at=7.2s",
 		"stall:duration=3s,resource=pods,before=create pods,nth=3",
 
-		"skip:at=5.95s,duration=2s,resource=jobs.batch",
+		"skip:at=5.45s,duration=2.5s,resource=jobs.batch",
 		"crash:before=patch jobs.batch/status",
+		"latency:at=5.45s,duration=500ms,resource=jobs.batch; old-view:at=5.55s,duration=5.5s,resource=jobs.batch; crash:at=7.2s",
 		"lost-answer:resource=jobs.batch,verb=patch,before=patch jobs.batch/status",
+
+		"crash:at=3.95s,duration=2s",
 		"conflict:resource=jobs.batch,verb=patch,before=patch jobs.batch/status",
+		"skip:at=3.95s,duration=2s,resource=jobs.batch",
 		"stall:duration=3s,resource=jobs.batch,before=patch jobs.batch/status,nth=3",
 		"stall:duration=3s,resource=pods,before=patch jobs.batch/status",
 	}
