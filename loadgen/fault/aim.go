@@ -64,7 +64,10 @@ func (i *Injector) trigger(r *request, of func(*Spec) string) (crash *fault) {
 			due = f.seen == max(f.Nth, 1)
 		}
 		i.mu.Unlock()
-		if due && i.happen(k, r.client) && f.Name == Crash {
+		if !due {
+			continue
+		}
+		if i.happen(k, r.client); f.Name == Crash {
 			crash = f
 		}
 	}

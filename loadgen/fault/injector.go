@@ -20,9 +20,8 @@
 // length-delimited protobuf message, an item of a CBOR sequence. It must end a watch when
 // the context of its request ends.
 //
-// Random choices (whether a fault occurs, which watch it hits, where it cuts a frame, which garbage
-// it sends) depend on the seed and the numbers of the fault, its occurrence, and the watch or
-// request, in order of arrival. A single client meets the same faults in each run; what it is doing
+// Random choices (where a fault cuts a frame, which garbage it sends) depend on the seed and the numbers
+// of the fault, its occurrence, and the watch, in order of arrival. A single client meets the same faults in each run; what it is doing
 // at that moment depends on the clock, except for faults triggered by frames.
 package fault
 
@@ -87,8 +86,7 @@ type Injector struct {
 	// watches are open; collections are those requested, by path.
 	watches     map[*watcher]struct{}
 	collections map[string]*collection
-	// requests and opened number the requests and the watches, for the random choices.
-	requests, opened int
+	opened      int // number of watches, for the random choices
 	// log holds up to logLimit injections, counts the number of hits of each fault.
 	log    []Injection
 	counts map[Name]int
@@ -203,21 +201,12 @@ func (i *Injector) note(in Injection) {
 	}
 }
 
-// Questions of [Injector.rng].
-const (
-	drawTime = iota
-	drawWatch
-	drawRequest
-	drawContent
-)
-
-// rng returns an independent random source for each question about a watch or request, the target.
-func (i *Injector) rng(question, spec, occurrence, target int) *rand.Rand {
-	// PCG mixes one number after the other, so that different questions have independent streams.
-	mix := rand.NewPCG(i.seed, uint64(question))
-	mix = rand.NewPCG(mix.Uint64(), uint64(spec))
-	mix = rand.NewPCG(mix.Uint64(), uint64(occurrence))
-	return rand.New(rand.NewPCG(mix.Uint64(), uint64(target)))
+// rng returns an independent random source for the content of an injection into a watch.
+func (i *Injector) rng(s injection, watch int) *rand.Rand {
+	// PCG mixes one number after the other, so that different injections have independent streams.
+	mix := rand.NewPCG(i.seed, uint64(s.spec))
+	mix = rand.NewPCG(mix.Uint64(), uint64(s.occurrence))
+	return rand.New(rand.NewPCG(mix.Uint64(), uint64(watch)))
 }
 
 // schedule triggers faults at their times, until the last one.
@@ -258,47 +247,40 @@ func (f *fault) more(at time.Duration) bool {
 	return (f.Count == 0 || f.occurrences < f.Count) && (f.Until == 0 || at < time.Duration(f.Until))
 }
 
-// takeFault counts an occurrence of a fault. It returns false if the draw skips it. The caller
-// holds mu.
-func (i *Injector) takeFault(k int) (injection, bool) {
+// takeFault counts an occurrence of a fault. The caller holds mu.
+func (i *Injector) takeFault(k int) injection {
 	f := &i.faults[k]
 	f.occurrences++
 	s := injection{spec: k, occurrence: f.occurrences, until: i.now() + time.Duration(f.Duration)}
-	if !draw(f.Probability, i.rng(drawTime, k, s.occurrence, 0)) {
-		return s, false
-	}
 	f.over = s.until
 	if f.answer != nil || f.traits.window {
 		f.until, f.window = s.until, s.occurrence
 	}
-	return s, true
+	return s
 }
 
-// happen triggers a fault that is due, by a request of a client or by time. It returns false if the draw skips it.
-func (i *Injector) happen(k int, client string) bool {
+// happen triggers a fault that is due, by a request of a client or by time.
+func (i *Injector) happen(k int, client string) {
 	i.mu.Lock()
-	s, yes := i.takeFault(k)
+	s := i.takeFault(k)
 	i.mu.Unlock()
-	if !yes {
-		return false
-	}
 	f := &i.faults[k]
 	switch f.Name {
 	case Relist:
 		i.compact(k)
 	case Crash:
 		i.crash(k, s, client)
-		return true
+		return
 	case OldView:
 		i.freeze(k)
-		return true
+		return
 	case LostAnswer, Conflict, Latency:
-		return true // It hits requests.
+		return // It hits requests.
 	}
 	i.mu.Lock()
 	var hit []*watcher
 	for w := range i.watches {
-		if f.aims(w.request) && draw(f.Share, i.rng(drawWatch, k, s.occurrence, w.id)) {
+		if f.aims(w.request) {
 			hit = append(hit, w)
 		}
 	}
@@ -310,7 +292,6 @@ func (i *Injector) happen(k int, client string) bool {
 	for _, w := range hit {
 		w.inject(s)
 	}
-	return true
 }
 
 // triggered counts a frame of a watch and returns the faults that it triggers.
@@ -327,9 +308,7 @@ func (i *Injector) triggered(w *watcher) []injection {
 		if f.Frames == 0 || !f.aims(w.request) || w.frames%f.Frames != 0 || i.now() < time.Duration(f.At) || !f.more(i.now()) {
 			continue
 		}
-		if s, yes := i.takeFault(k); yes {
-			injections = append(injections, s)
-		}
+		injections = append(injections, i.takeFault(k))
 	}
 	return injections
 }
@@ -341,11 +320,10 @@ func (i *Injector) refuse(r *request) (failure, bool) {
 	if !i.active() {
 		return failure{}, false
 	}
-	i.requests++
 	now := i.now()
 	for k := range i.faults {
 		f := &i.faults[k]
-		if f.until <= now || f.traits.window && f.Name != Conflict || !f.aims(r) || !draw(f.Share, i.rng(drawRequest, k, f.window, i.requests)) || f.Name == Gone && !r.resumes() ||
+		if f.until <= now || f.traits.window && f.Name != Conflict || !f.aims(r) || f.Name == Gone && !r.resumes() ||
 			f.Name == Conflict && !slices.Contains([]string{"update", "patch", "delete"}, r.verb) {
 			continue
 		}

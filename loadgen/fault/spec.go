@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strconv"
@@ -16,7 +15,7 @@ import (
 // Name is the kind of a fault.
 type Name string
 
-// The faults. "The watches" are the open watches, or a share of them ([Spec.Share]).
+// The faults. "The watches" are the open watches, or those that the fault is aimed at.
 // "For a while" means [Spec.Duration].
 const (
 	// Disconnect ends the watches between two frames, as a dying proxy does: the
@@ -172,7 +171,7 @@ type Spec struct {
 	Every Duration `json:"every,omitzero" yaml:"every,omitempty"`
 	// Frames is a period in frames: the fault hits a watch after every so many frames. One client
 	// meets it at the same places of the stream in each run. 0 means that time triggers the fault.
-	// It excludes Every and Share. Throttle, InternalError and Relist do not support it.
+	// It excludes Every. Throttle, InternalError and Relist do not support it.
 	Frames int `json:"frames,omitzero" yaml:"frames,omitempty"`
 	// Count is the maximum number of occurrences. 0 means 1 without Every and Frames,
 	// else no limit.
@@ -183,12 +182,6 @@ type Spec struct {
 	// Drip, 1 s for Gone, Throttle and InternalError. HalfFrame and DuplicateBookmark
 	// wait so long for a frame, by default 5 s. Other faults have no duration.
 	Duration Duration `json:"duration,omitzero" yaml:"duration,omitempty"`
-	// Probability is the probability of each occurrence, up to 1; 0 means 1. Count
-	// includes skipped occurrences.
-	Probability float64 `json:"probability,omitzero" yaml:"probability,omitempty"`
-	// Share is the share of watches and requests that are hit, up to 1, drawn for each
-	// separately; 0 means 1. Relist does not support it.
-	Share float64 `json:"share,omitzero" yaml:"share,omitempty"`
 	// Resource limits it to the watches of and the requests for one resource, as in pods or deployments.apps; Client to
 	// those of one program, as in controller-1; Verb, as in RBAC, to those requests.
 	Resource string `json:"resource,omitzero" yaml:"resource,omitempty"`
@@ -201,11 +194,11 @@ type Spec struct {
 	Nth    int    `json:"nth,omitzero" yaml:"nth,omitempty"`
 }
 
-// fields lists the fields of a spec in the order of its text: a *Duration, *int, *float64 or *string each.
+// fields lists the fields of a spec in the order of its text: a *Duration, *int or *string each.
 func (s *Spec) fields() []field {
 	return []field{
 		{"at", &s.At}, {"every", &s.Every}, {"frames", &s.Frames}, {"count", &s.Count},
-		{"until", &s.Until}, {"duration", &s.Duration}, {"probability", &s.Probability}, {"share", &s.Share},
+		{"until", &s.Until}, {"duration", &s.Duration},
 		{"resource", &s.Resource}, {"client", &s.Client}, {"verb", &s.Verb}, {"before", &s.Before}, {"after", &s.After}, {"nth", &s.Nth},
 	}
 }
@@ -233,10 +226,6 @@ func (s Spec) Validate() error {
 		case *int:
 			if *v < 0 {
 				return s.fail("%s=%d is negative", f.name, *v)
-			}
-		case *float64:
-			if math.IsNaN(*v) || *v < 0 || *v > 1 {
-				return s.fail("%s=%v (allowed: above 0, up to 1)", f.name, *v)
 			}
 		}
 	}
@@ -268,10 +257,6 @@ func (s Spec) Validate() error {
 		return s.fail("it takes no frames: it is not a single watch's")
 	case s.Frames > 0 && s.Every > 0:
 		return s.fail("frames and every exclude each other")
-	case s.Frames > 0 && s.Share > 0:
-		return s.fail("frames and share exclude each other (there is probability)")
-	case s.Share > 0 && s.Name == Relist:
-		return s.fail("it takes no share: all clients list again")
 	case s.Count > 1 && s.Every == 0 && s.Frames == 0:
 		return s.fail("count=%d needs every or frames", s.Count)
 	case s.Duration > 0 && t.duration == 0:
@@ -326,9 +311,6 @@ func (s Spec) complete() Spec {
 	return s
 }
 
-// draw is true with a probability; 0 means 1.
-func draw(part float64, rng *rand.Rand) bool { return part == 0 || rng.Float64() < part }
-
 // String returns the text that [Parse] reads.
 func (s Spec) String() string {
 	var parts []string
@@ -345,7 +327,7 @@ func (s Spec) String() string {
 //
 //	gone
 //	disconnect:every=2s,count=10
-//	stall:at=5s,duration=3s,share=0.5
+//	stall:at=5s,duration=3s,resource=pods
 //
 // The error wraps [ErrSpec] and says what is allowed.
 func Parse(text string) (Spec, error) {
@@ -379,7 +361,7 @@ func (s *Spec) parse(text string, colon bool) error {
 		fields := s.fields()
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == key })
 		if i < 0 {
-			return s.fail("unknown field %q (allowed: at, every, frames, count, until, duration, probability, share, resource, client, verb, before, after, nth)", key)
+			return s.fail("unknown field %q (allowed: at, every, frames, count, until, duration, resource, client, verb, before, after, nth)", key)
 		}
 		var err error
 		switch v := fields[i].value.(type) {
@@ -394,10 +376,6 @@ func (s *Spec) parse(text string, colon bool) error {
 		case *string:
 			if *v = value; value == "" {
 				err = errors.New("it is empty")
-			}
-		case *float64:
-			if *v, err = strconv.ParseFloat(value, 64); err != nil || !(*v > 0 && *v <= 1) {
-				err = fmt.Errorf("%q is not a number above 0, up to 1", value)
 			}
 		}
 		if err != nil {
@@ -471,11 +449,11 @@ func Cycle(period time.Duration, rounds int) []Spec {
 }
 
 // Occurrences returns faults as single occurrences up to a time, in order of time. A fault that is triggered
-// by frames stays as it is; so does what has a probability or an end besides.
+// by frames stays as it is; so does what a write triggers.
 func Occurrences(specs []Spec, upto time.Duration) []Spec {
 	var out []Spec
 	for _, s := range specs {
-		if s.Frames > 0 || s.Probability > 0 || s.Every == 0 || s.Triggered() {
+		if s.Frames > 0 || s.Every == 0 || s.Triggered() {
 			out = append(out, s)
 			continue
 		}

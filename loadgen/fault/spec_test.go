@@ -21,12 +21,11 @@ func TestParse(t *testing.T) {
 		"gone : at = 5s":                {Name: fault.Gone, At: fault.Duration(5 * time.Second)},
 		"disconnect:every=2s,count=10":  {Name: fault.Disconnect, Every: fault.Duration(2 * time.Second), Count: 10},
 		"half-frame:frames=7,until=1m":  {Name: fault.HalfFrame, Frames: 7, Until: fault.Duration(time.Minute)},
-		"stall:duration=3s,share=0.5":   {Name: fault.Stall, Duration: fault.Duration(3 * time.Second), Share: 0.5},
+		"stall:duration=3s":             {Name: fault.Stall, Duration: fault.Duration(3 * time.Second)},
 		"crash:after=create pods,nth=2": {Name: fault.Crash, After: "create pods", Nth: 2},
 		"conflict:resource=deployments.apps,verb=update,client=controller-1": {
 			Name: fault.Conflict, Resource: "deployments.apps", Verb: "update", Client: "controller-1",
 		},
-		"throttle:at=1s,probability=.1": {Name: fault.Throttle, At: fault.Duration(time.Second), Probability: 0.1},
 	} {
 		got, err := fault.Parse(text)
 		if err != nil || got != want {
@@ -53,10 +52,7 @@ func TestParseErrors(t *testing.T) {
 		"gone:every=1us":         "every=1µs is less than 1ms",
 		"gone:every=5s,until=5s": "until=5s is not after its first time, 5s",
 		"gone:at=5s,until=3s":    "until=3s is not after its first time, 5s",
-		"gone:share=1.1":         `"1.1" is not a number above 0, up to 1`,
-		"gone:probability=NaN":   `"NaN" is not a number`,
 		"disconnect:duration=1s": "it takes no duration",
-		"relist:share=0.5":       "it takes no share",
 		"relist:resource=pods":   "it takes no aim",
 		"stall:resource=":        "resource: it is empty",
 		"stall:resource=a b":     `"a b" is no name`,
@@ -66,7 +62,6 @@ func TestParseErrors(t *testing.T) {
 		"crash:after=create pods,at=1s":              "a write or a time triggers it, not both",
 		"crash:nth=2":                                "nth=2 needs before or after",
 		"relist:frames=5":                            "it takes no frames",
-		"disconnect:frames=5,share=1":                "frames and share exclude each other",
 	} {
 		_, err := fault.Parse(text)
 		if !errors.Is(err, fault.ErrSpec) || !strings.Contains(err.Error(), want) {
@@ -91,7 +86,7 @@ func TestParseAll(t *testing.T) {
 	for text, want := range map[string]string{
 		";":                 "none is named (allowed: all, disconnect",
 		"gone;gnoe":         "fault 2 (gnoe): ",
-		"all:share=0.5":     "all takes every, count and until only",
+		"all:resource=a":    "all takes every, count and until only",
 		"all:when=1s":       "unknown field",
 		"all:every=1m,at=1": "is not a duration",
 		"all:until=1s":      "until=1s is not after its first time",
@@ -108,11 +103,9 @@ func anySpec(t *rapid.T) fault.Spec {
 	duration := func(name string) fault.Duration {
 		return fault.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, name))
 	}
-	part := rapid.Float64Range(0, 1)
 	s.At, s.Every, s.Until, s.Duration = duration("at"), duration("every"), duration("until"), duration("duration")
 	s.Frames = rapid.IntRange(0, 10).Draw(t, "frames")
 	s.Count = rapid.IntRange(0, 10).Draw(t, "count")
-	s.Probability, s.Share = part.Draw(t, "probability"), part.Draw(t, "share")
 	s.Resource = rapid.SampledFrom([]string{"", "pods", "jobs.batch"}).Draw(t, "resource")
 	if s.Before = rapid.SampledFrom([]string{"", "create pods", "write jobs.batch/status"}).Draw(t, "before"); s.Before != "" {
 		s.At, s.Every, s.Until, s.Frames, s.Count = 0, 0, 0, 0, 0
@@ -120,7 +113,7 @@ func anySpec(t *rapid.T) fault.Spec {
 	}
 	for _, fix := range []func(){
 		func() {},
-		func() { s.Duration = 0 }, func() { s.Share = 0 }, func() { s.Frames = 0 }, func() { s.Every = 0 },
+		func() { s.Duration = 0 }, func() { s.Frames = 0 }, func() { s.Every = 0 },
 		func() { s.Until = 0 }, func() { s.Resource = "" }, func() { s.Count = 0 }, func() { s.At = 0 },
 	} {
 		if fix(); s.Validate() == nil {
@@ -159,8 +152,8 @@ func TestRoundTrips(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		"gone", "disconnect:every=2s,count=10", "all:every=1s,count=3", "stall:at=5s,duration=3s,share=0.5;relist",
-		"half-frame:frames=7", ":", "gone:at=", "gone:=", "all:count=9999999999", "gone:share=0x1p-1074",
+		"gone", "disconnect:every=2s,count=10", "all:every=1s,count=3", "stall:at=5s,duration=3s;relist",
+		"half-frame:frames=7", ":", "gone:at=", "gone:=", "all:count=9999999999", "gone:nth=0x1p-1074",
 		"reset:every=2562047h47m16.854775807s,count=2147483647",
 	} {
 		f.Add(seed)
@@ -196,9 +189,8 @@ func TestOccurrences(t *testing.T) {
 		"up to the end":        {"gone:every=5s", "10s", "gone:at=5s; gone:at=10s"},
 		"until":                {"gone:every=2s,until=6s", "10s", "gone:at=2s; gone:at=4s"},
 		"end before count":     {"gone:every=4s,count=9", "10s", "gone:at=4s; gone:at=8s"},
-		"duration and share":   {"stall:every=4s,count=2,duration=1s,share=0.5", "10s", "stall:at=4s,duration=1s,share=0.5; stall:at=8s,duration=1s,share=0.5"},
+		"duration and aim":     {"stall:every=4s,count=2,duration=1s,resource=a", "10s", "stall:at=4s,duration=1s,resource=a; stall:at=8s,duration=1s,resource=a"},
 		"frames":               {"gone:frames=3,count=2", "10s", "gone:frames=3,count=2"},
-		"probability":          {"gone:every=1s,probability=0.5", "10s", "gone:every=1s,probability=0.5"},
 		"in order of time": {
 			"gone:every=4s,count=2; reset:at=6s; relist:every=2s,count=2", "10s",
 			"relist:at=2s; gone:at=4s; relist:at=4s; reset:at=6s; gone:at=8s",

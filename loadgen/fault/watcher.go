@@ -249,7 +249,7 @@ func (w *watcher) writeFault(s injection) {
 		}
 		detail = "ERROR event " + failure.detail
 	default:
-		frame = w.encoding.garbage(w.inj.rng(drawContent, s.spec, s.occurrence, w.id))
+		frame = w.encoding.garbage(w.inj.rng(s, w.id))
 		detail = fmt.Sprintf("%q", frame)
 	}
 	if w.write(frame) == nil {
@@ -379,7 +379,7 @@ func (w *watcher) upTo(b []byte) (int, []injection) {
 // send sends frames, or a part of them for HalfFrame. The caller holds the lock.
 func (w *watcher) send(b []byte) error {
 	if half, rest := w.rest(HalfFrame); rest > 0 {
-		at := w.encoding.cut(b, w.inj.rng(drawContent, half.spec, half.occurrence, w.id))
+		at := w.encoding.cut(b, w.inj.rng(half, w.id))
 		if err := w.write(b[:at]); err != nil {
 			return err
 		}

@@ -374,7 +374,7 @@ func (l listed) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestSoak(t *testing.T) {
 	klog.SetLogger(klog.New(nil))
 	log.SetLogger(logr.Discard())
-	specs, err := fault.ParseAll("disconnect:frames=97,probability=0.4; half-frame:frames=131,probability=0.5; reset:frames=167; duplicate-bookmark:frames=41; " +
+	specs, err := fault.ParseAll("disconnect:frames=241; half-frame:frames=263; reset:frames=167; duplicate-bookmark:frames=41; " +
 		"drip:every=500ms,duration=20ms; stall:every=700ms,duration=50ms")
 	if *soak >= 90*time.Second {
 		specs, err = fault.Cycle(4*time.Second, 0), nil
