@@ -44,7 +44,7 @@ type missed struct {
 // between two writes. The most telling of each pattern come first.
 func explored(p *record.Play) (plans []plan) {
 	deeds, watched := moves(p)
-	var stale, unseen, between, old, later []string
+	var stale, unseen, between, older, old, later []string
 	for _, d := range deeds {
 		if d.verb == "create" || d.verb == "delete" {
 			// What is done between the begin of the old view and the crash is what it does not show.
@@ -54,6 +54,9 @@ func explored(p *record.Play) (plans []plan) {
 		}
 		before, after := "before="+d.text, "after="+d.text
 		between = append(between, "crash:"+after, "crash:"+before)
+		for n := 2; n <= min(d.n, 3); n++ {
+			later = append(later, fmt.Sprintf("crash:%s,nth=%d", after, n))
+		}
 		of := fmt.Sprintf("resource=%s,verb=%s,%s", d.resource, d.verb, before)
 		switch d.verb {
 		case "update", "patch", "delete":
@@ -73,21 +76,25 @@ func explored(p *record.Play) (plans []plan) {
 		}
 	}
 	for _, m := range misses(p, watched) {
+		view := func(at time.Duration) string {
+			long := downs + m.to - m.from + 3*time.Second
+			return fmt.Sprintf("old-view:resource=%s,at=%v,duration=%v", m.resource, at, long.Round(early))
+		}
 		at, long, next := (m.from - early).Truncate(early), (downs + m.to - m.from).Round(early), (m.to + 4*early).Round(early)
 		unseen = append(unseen, fmt.Sprintf("crash:at=%v,duration=%v", at, long), fmt.Sprintf("skip:resource=%s,at=%v,duration=%v", m.resource, at, long))
 		if !m.deleted {
+			older = append(older, fmt.Sprintf("%s; crash:at=%v", view(at+2*early), next))
 			continue
 		}
 		stale = append(stale, fmt.Sprintf("stall:resource=%s,at=%v,duration=%v", m.resource, at, long+2*time.Second))
-		view := fmt.Sprintf("old-view:resource=%s,duration=%v", m.resource, long+3*time.Second)
-		old = append(old, fmt.Sprintf("%s,at=%v; crash:at=%v", view, at, next))
+		older = append(older, fmt.Sprintf("%s; crash:at=%v", view(at), next))
 		if m.marked > 0 {
 			// The program must not be so quick that the view shows no object that is marked.
 			at := (m.marked - early).Truncate(early)
-			old = append(old, fmt.Sprintf("latency:resource=%s,at=%v,duration=500ms; %s,at=%v; crash:at=%v", m.resource, at, view, at+2*early, next))
+			older = append(older, fmt.Sprintf("latency:resource=%s,at=%v,duration=500ms; %s; crash:at=%v", m.resource, at, view(at+2*early), next))
 		}
 	}
-	patterns := [][]string{stale, unseen, between, old, later}
+	patterns := [][]string{stale, unseen, between, slices.Concat(older, old), later}
 	for n := 0; ; n++ {
 		some := false
 		for _, texts := range patterns {

@@ -1,10 +1,10 @@
 package controller_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,6 +12,7 @@ import (
 
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/record"
+	"watchlab/bench/internal/golden"
 )
 
 // TestExplored: the plans follow from what the program watches and writes, the most telling ones first. Leases, writes
@@ -43,37 +44,5 @@ func TestExplored(t *testing.T) {
 			{At: 7 * time.Second, By: record.ByWorkload, Type: watch.Added, Resource: jobs, Key: "a/b"},
 		},
 	}
-	want := []string{
-		"stall:duration=3s,resource=pods,before=create pods",
-		"skip:resource=pods,before=create pods",
-		"crash:after=create pods",
-		"old-view:resource=jobs.batch,before=create pods; crash:after=create pods,nth=2",
-		"lost-answer:resource=pods,verb=create,before=create pods",
-
-		"stall:duration=3s,resource=jobs.batch,before=patch jobs.batch/status",
-		"skip:resource=jobs.batch,before=patch jobs.batch/status",
-		"crash:before=create pods",
-		"old-view:resource=pods,before=create pods; crash:after=create pods,nth=2",
-		"stall:duration=3s,resource=jobs.batch,before=create pods",
-
-		"stall:at=5.45s,duration=4.5s,resource=jobs.batch",
-		"crash:at=5.45s,duration=2.5s",
-		"crash:after=patch jobs.batch/status",
-		"old-view:at=5.45s,duration=5.5s,resource=jobs.batch; crash:at=7.2s",
-		"stall:duration=3s,resource=pods,before=create pods,nth=3",
-
-		"skip:at=5.45s,duration=2.5s,resource=jobs.batch",
-		"crash:before=patch jobs.batch/status",
-		"latency:at=5.45s,duration=500ms,resource=jobs.batch; old-view:at=5.55s,duration=5.5s,resource=jobs.batch; crash:at=7.2s",
-		"lost-answer:resource=jobs.batch,verb=patch,before=patch jobs.batch/status",
-
-		"crash:at=3.95s,duration=2s",
-		"conflict:resource=jobs.batch,verb=patch,before=patch jobs.batch/status",
-		"skip:at=3.95s,duration=2s,resource=jobs.batch",
-		"stall:duration=3s,resource=jobs.batch,before=patch jobs.batch/status,nth=3",
-		"stall:duration=3s,resource=pods,before=patch jobs.batch/status",
-	}
-	if diff := cmp.Diff(want, controller.Explored(p)); diff != "" {
-		t.Error(diff)
-	}
+	golden.Check(t, "explored.txt", strings.Join(controller.Explored(p), "\n")+"\n")
 }

@@ -96,8 +96,7 @@ func (a *Action) send(ctx context.Context, client dynamic.Interface, mapper meta
 	}
 	switch a.Verb {
 	case Create:
-		_, err = r.Create(ctx, a.Object, metav1.CreateOptions{FieldManager: Manager})
-		return err
+		return a.create(ctx, r)
 	case Change:
 		now := time.Now().UTC().Format(metav1.RFC3339Micro)
 		filled := fill(a.Patch, func(s string) string { return strings.ReplaceAll(s, "{now}", now) })
@@ -122,6 +121,27 @@ func (a *Action) send(ctx context.Context, client dynamic.Interface, mapper meta
 	}
 	return err
 }
+
+// create waits for the end of an object of the same name that a finalizer keeps, as a user does.
+func (a *Action) create(ctx context.Context, r dynamic.ResourceInterface) error {
+	for {
+		_, err := r.Create(ctx, a.Object, metav1.CreateOptions{FieldManager: Manager})
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		if kept, getErr := r.Get(ctx, a.Object.GetName(), metav1.GetOptions{}); getErr == nil && kept.GetDeletionTimestamp() == nil {
+			return err
+		}
+		select {
+		case <-time.After(terminating):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// terminating is the time between two looks at an object that a finalizer keeps.
+const terminating = 50 * time.Millisecond
 
 // resourceOf returns the client of an object's resource.
 func resourceOf(client dynamic.Interface, mapper meta.RESTMapper, o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
