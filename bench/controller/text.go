@@ -41,7 +41,7 @@ func (o *Result) sentence() string {
 		return what + ". " + o.difference()
 	}
 	f := o.Plays[0].Figures
-	if f[UnitWrites] == 0 {
+	if n, ok := f[UnitWrites]; ok && n == 0 {
 		what += "; it wrote nothing without faults, so that the verdicts say little"
 	}
 	if f[UnitP99] > 0 {
