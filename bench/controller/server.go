@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"watchlab/bench/controller/record"
@@ -90,13 +89,9 @@ func newSimulated(set Setup) (Server, error) {
 	if err := s.listen(); err != nil {
 		return nil, errors.Join(err, s.server.Close())
 	}
-	client, err := dynamic.NewForConfig(s.local(record.ByLifecycle))
-	if err != nil {
-		return nil, errors.Join(err, s.server.Close())
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	go func() { s.ended <- s.cluster.Run(ctx, client) }()
+	go func() { s.ended <- s.cluster.Run(ctx, s.local(record.ByLifecycle)) }()
 	return s, nil
 }
 

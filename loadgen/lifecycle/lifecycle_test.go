@@ -12,12 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -60,17 +60,13 @@ func inWorld(t *testing.T, opts Options, s *storm.Storm, stages string, f func(*
 		if w.users, err = kubernetes.NewForConfig(config("user")); err != nil {
 			t.Fatal(err)
 		}
-		client, err := dynamic.NewForConfig(config("lifecycle"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		w.stop = func() { cancel(); <-ended }
 		defer w.stop()
 		go func() {
 			defer close(ended)
-			w.err = w.cluster.Run(ctx, client)
+			w.err = w.cluster.Run(ctx, config("lifecycle"))
 		}()
 		f(w)
 	})
@@ -218,7 +214,8 @@ func TestPods(t *testing.T) {
 		}},
 		"pods of Jobs succeed": {nil, []step{{func(w *world) {
 			meta := named("a")
-			meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: w.configMap("j").UID}}
+			job, err := w.users.BatchV1().Jobs("default").Create(w.Context(), &batchv1.Job{ObjectMeta: named("j")}, metav1.CreateOptions{})
+			meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: must(w, job, err).UID}}
 			w.pod(&corev1.Pod{ObjectMeta: meta})
 		}, "a node-0 Succeeded"}}},
 		"pods of a storm are left alone until a client deletes them": {stormOf(), []step{
@@ -322,7 +319,7 @@ func TestRunFails(t *testing.T) {
 		w.pod(&corev1.Pod{ObjectMeta: named("a")})
 		time.Sleep(time.Minute)
 		w.stop()
-		if w.err == nil || !strings.Contains(w.err.Error(), "lifecycle: stage broken of Pod a: statusTemplate: ") {
+		if w.err == nil || !strings.Contains(w.err.Error(), "lifecycle: stage broken of Pod a: template: ") {
 			t.Errorf("Run: %v", w.err)
 		}
 	})

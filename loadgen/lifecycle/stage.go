@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -10,15 +11,20 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
 
 	"github.com/itchyny/gojq"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/manifest"
@@ -32,17 +38,26 @@ var builtin embed.FS
 type Stage struct {
 	Name   string
 	kind   schema.GroupKind
+	always bool // it has a selector
 	match  []requirement
 	labels map[string]string
 	notes  map[string]string // annotations
-	weight int
-	delay  time.Duration
-	upTo   time.Duration // with jitter; 0 for none
-	from   *gojq.Code    // a time or a duration in place of delay; nil for none
-	status *template.Template
-	drop   []string // finalizers
-	empty  bool     // drop all finalizers
-	delete bool
+	weight source
+	delay  *source // in milliseconds; nil for none
+	upTo   *source // with jitter
+	steps  []step
+}
+
+// source is a number, unless an expression finds another one.
+type source struct {
+	number int64
+	from   *gojq.Code // nil for none
+}
+
+// step is an action of a stage, with the templates of its patches.
+type step struct {
+	stepForm
+	patch, apply *template.Template
 }
 
 type requirement struct {
@@ -51,56 +66,95 @@ type requirement struct {
 	values   []string
 }
 
-// The form of a file: a subset of KWOK's Stage, kwok.x-k8s.io/v1alpha1 (KWOK v0.8, pkg/apis/v1alpha1).
+// The form of a file: KWOK's Stage, kwok.x-k8s.io/v1alpha1 (KWOK v0.8, pkg/apis/v1alpha1).
 type (
 	stageForm struct {
 		APIVersion string            `json:"apiVersion"`
 		Kind       string            `json:"kind"`
 		Metadata   metav1.ObjectMeta `json:"metadata"`
 		Spec       specForm          `json:"spec"`
+		Status     any               `json:"status"`
 	}
 	specForm struct {
 		ResourceRef struct {
-			APIGroup string `json:"apiGroup"`
-			Kind     string `json:"kind"`
+			APIGroup *string `json:"apiGroup"`
+			Kind     string  `json:"kind"`
 		} `json:"resourceRef"`
-		Selector struct {
+		Selector *struct {
 			MatchLabels      map[string]string `json:"matchLabels"`
 			MatchAnnotations map[string]string `json:"matchAnnotations"`
 			MatchExpressions []struct {
-				Key      string   `json:"key"`
-				Operator string   `json:"operator"`
-				Values   []string `json:"values"`
+				queryForm
+				JQ  *queryForm `json:"jq"`
+				CEL *celForm   `json:"cel"`
 			} `json:"matchExpressions"`
 		} `json:"selector"`
-		Weight int `json:"weight"`
-		Delay  struct {
-			Milliseconds int64 `json:"durationMilliseconds"`
-			Jitter       int64 `json:"jitterDurationMilliseconds"`
-			From         struct {
-				Expression string `json:"expressionFrom"`
-			} `json:"durationFrom"`
+		Weight     int64     `json:"weight"`
+		WeightFrom *fromForm `json:"weightFrom"`
+		Delay      *struct {
+			Duration     int64     `json:"durationMilliseconds"`
+			DurationFrom *fromForm `json:"durationFrom"`
+			Jitter       *int64    `json:"jitterDurationMilliseconds"`
+			JitterFrom   *fromForm `json:"jitterDurationFrom"`
 		} `json:"delay"`
-		Next struct {
-			StatusTemplate string `json:"statusTemplate"`
-			Finalizers     struct {
-				Remove []struct {
-					Value string `json:"value"`
-				} `json:"remove"`
-				Empty bool `json:"empty"`
-			} `json:"finalizers"`
-			Delete bool           `json:"delete"`
-			Event  map[string]any `json:"event"`
+		Next *struct {
+			Event             *eventForm      `json:"event"`
+			Finalizers        *finalizersForm `json:"finalizers"`
+			Delete            bool            `json:"delete"`
+			Patches           []patchForm     `json:"patches"`
+			StatusTemplate    string          `json:"statusTemplate"`
+			StatusSubresource *string         `json:"statusSubresource"`
+			StatusPatchAs     any             `json:"statusPatchAs"`
 		} `json:"next"`
-		ImmediateNextStage bool `json:"immediateNextStage"`
+		ImmediateNextStage bool       `json:"immediateNextStage"`
+		Steps              []stepForm `json:"steps"`
+	}
+	queryForm struct {
+		Key      string   `json:"key"`
+		Operator string   `json:"operator"`
+		Values   []string `json:"values"`
+	}
+	celForm struct {
+		Expression string `json:"expression"`
+	}
+	fromForm struct {
+		ExpressionFrom string   `json:"expressionFrom"`
+		JQ             *celForm `json:"jq"` // which has the same field
+		CEL            *celForm `json:"cel"`
+	}
+	stepForm struct {
+		Patch      *patchForm      `json:"patch"`
+		Event      *eventForm      `json:"event"`
+		Finalizers *finalizersForm `json:"finalizers"`
+		Delete     bool            `json:"delete"`
+		Apply      *patchForm      `json:"apply"`
+	}
+	patchForm struct {
+		Subresource   string `json:"subresource"`
+		Root          string `json:"root"`
+		Template      string `json:"template"`
+		Type          string `json:"type"`
+		Impersonation any    `json:"impersonation"`
+	}
+	finalizersForm struct {
+		Add    []finalizerForm `json:"add"`
+		Remove []finalizerForm `json:"remove"`
+		Empty  bool            `json:"empty"`
+	}
+	finalizerForm struct {
+		Value string `json:"value"`
+	}
+	eventForm struct {
+		Type    string `json:"type"`
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
 	}
 )
 
-// ReadStages reads the stages of YAML files; without a file, the built-in stages of pods. The fields are
-// those of KWOK's Stage: resourceRef, selector, weight, delay with durationMilliseconds,
-// jitterDurationMilliseconds (the longest delay) and durationFrom.expressionFrom, and next with
-// statusTemplate, finalizers (remove, empty) and delete. event and immediateNextStage have no effect; other
-// fields are errors. Templates have the functions Now, Quote, NodeIP and PodIP. An error is a [*manifest.Error].
+// ReadStages reads the stages of YAML files; without a file, the built-in stages. Documents of other kinds are
+// skipped. The fields are those of KWOK's Stage, v1alpha1, and the functions of its templates KWOK's.
+// immediateNextStage has no effect, because every change is looked at, nor have impersonations; expressions in CEL
+// are those that fromCEL knows. A stage without a selector matches nothing. An error is a [*manifest.Error].
 func ReadStages(files ...string) ([]Stage, error) {
 	read := os.ReadFile
 	if len(files) == 0 {
@@ -126,7 +180,7 @@ func ReadStages(files ...string) ([]Stage, error) {
 }
 
 func parseStages(file string, data []byte) (stages []Stage, err error) {
-	forms, err := manifest.StrictAll[stageForm](file, data)
+	forms, err := manifest.StrictAll[stageForm](file, data, "Stage")
 	if err != nil {
 		return nil, err
 	}
@@ -153,41 +207,113 @@ func (f *stageForm) stage() (s Stage, err error) {
 		return s, errors.New("metadata.name is missing")
 	case spec.ResourceRef.Kind == "":
 		return s, errors.New("spec.resourceRef.kind is missing")
-	case spec.Delay.Milliseconds < 0 || spec.Delay.Jitter < 0 || spec.Weight < 0:
+	case spec.Weight < 0 || spec.Delay != nil && (spec.Delay.Duration < 0 || ptr.Deref(spec.Delay.Jitter, 0) < 0):
 		return s, errors.New("a delay or the weight is negative")
 	}
-	group, _, hasVersion := strings.Cut(spec.ResourceRef.APIGroup, "/")
+	group, _, hasVersion := strings.Cut(ptr.Deref(spec.ResourceRef.APIGroup, "v1"), "/")
 	if !hasVersion && group == "v1" {
 		group = ""
 	}
 	s.kind = schema.GroupKind{Group: group, Kind: spec.ResourceRef.Kind}
-	s.labels, s.notes, s.weight = spec.Selector.MatchLabels, spec.Selector.MatchAnnotations, spec.Weight
-	s.delay, s.upTo = time.Duration(spec.Delay.Milliseconds)*time.Millisecond, time.Duration(spec.Delay.Jitter)*time.Millisecond
-	for _, e := range spec.Selector.MatchExpressions {
-		if !slices.Contains([]string{"In", "NotIn", "Exists", "DoesNotExist"}, e.Operator) {
-			return s, fmt.Errorf("operator %q (allowed: In, NotIn, Exists, DoesNotExist)", e.Operator)
+	if s.always = spec.Selector != nil; s.always {
+		s.labels, s.notes = spec.Selector.MatchLabels, spec.Selector.MatchAnnotations
+		for _, e := range spec.Selector.MatchExpressions {
+			q := e.queryForm
+			if e.JQ != nil {
+				q = *e.JQ
+			} else if e.CEL != nil {
+				q = queryForm{"", "In", []string{"true"}}
+				if q.Key, err = fromCEL(e.CEL.Expression); err != nil {
+					return s, err
+				}
+			}
+			if !slices.Contains([]string{"In", "NotIn", "Exists", "DoesNotExist"}, q.Operator) {
+				return s, fmt.Errorf("operator %q (allowed: In, NotIn, Exists, DoesNotExist)", q.Operator)
+			}
+			key, err := compile(q.Key)
+			if err != nil {
+				return s, err
+			}
+			s.match = append(s.match, requirement{key, q.Operator, q.Values})
 		}
-		key, err := compile(e.Key)
-		if err != nil {
+	}
+	s.weight.number = spec.Weight
+	if s.weight.from, err = spec.WeightFrom.compile(); err != nil {
+		return s, err
+	}
+	if d := spec.Delay; d != nil {
+		s.delay = &source{number: d.Duration}
+		if s.delay.from, err = d.DurationFrom.compile(); err != nil {
 			return s, err
 		}
-		s.match = append(s.match, requirement{key, e.Operator, e.Values})
-	}
-	if text := spec.Delay.From.Expression; text != "" {
-		if s.from, err = compile(text); err != nil {
-			return s, err
+		if d.Jitter != nil || d.JitterFrom != nil {
+			s.upTo = &source{number: ptr.Deref(d.Jitter, -1)}
+			if s.upTo.from, err = d.JitterFrom.compile(); err != nil {
+				return s, err
+			}
 		}
 	}
-	if text := spec.Next.StatusTemplate; text != "" {
-		if s.status, err = template.New(s.Name).Funcs(functions).Parse(text); err != nil {
-			return s, err
+	for _, form := range spec.allSteps() {
+		st := step{stepForm: form}
+		for to, p := range map[**template.Template]*patchForm{&st.patch: form.Patch, &st.apply: form.Apply} {
+			if p == nil {
+				continue
+			}
+			if !slices.Contains([]string{"", "json", "merge", "strategic", "apply"}, p.Type) {
+				return s, fmt.Errorf("type of a patch %q (allowed: json, merge, strategic)", p.Type)
+			}
+			if *to, err = template.New(s.Name).Funcs(new(Cluster).functions()).Parse(strings.TrimSpace(p.Template)); err != nil {
+				return s, err
+			}
 		}
+		s.steps = append(s.steps, st)
 	}
-	for _, r := range spec.Next.Finalizers.Remove {
-		s.drop = append(s.drop, r.Value)
-	}
-	s.empty, s.delete = spec.Next.Finalizers.Empty, spec.Next.Delete
 	return s, nil
+}
+
+// allSteps are the steps, or those that next stands for.
+func (f *specForm) allSteps() (steps []stepForm) {
+	n := f.Next
+	if n == nil || len(f.Steps) > 0 {
+		return f.Steps
+	}
+	if n.StatusTemplate != "" && len(n.Patches) == 0 {
+		n.Patches = []patchForm{{Subresource: ptr.Deref(n.StatusSubresource, "status"), Root: "status", Template: n.StatusTemplate}}
+	}
+	steps = append(steps, stepForm{Event: n.Event, Finalizers: n.Finalizers})
+	for i := range n.Patches {
+		steps = append(steps, stepForm{Patch: &n.Patches[i]})
+	}
+	return append(steps, stepForm{Delete: n.Delete})
+}
+
+func (f *fromForm) compile() (*gojq.Code, error) {
+	switch {
+	case f == nil:
+		return nil, nil
+	case f.JQ != nil:
+		return compile(f.JQ.Expression)
+	case f.CEL != nil:
+		text, err := fromCEL(f.CEL.Expression)
+		if err != nil {
+			return nil, err
+		}
+		return compile(text)
+	}
+	return compile(f.ExpressionFrom)
+}
+
+// with returns a copy of the stage whose templates have the functions of a cluster.
+func (s Stage) with(functions template.FuncMap) *Stage {
+	s.steps = slices.Clone(s.steps)
+	for i := range s.steps {
+		for _, t := range []**template.Template{&s.steps[i].patch, &s.steps[i].apply} {
+			if *t != nil {
+				*t = template.Must((*t).Clone()).Funcs(functions)
+			}
+		}
+	}
+	return &s
 }
 
 func compile(expression string) (*gojq.Code, error) {
@@ -201,16 +327,8 @@ func compile(expression string) (*gojq.Code, error) {
 	return nil, fmt.Errorf("expression %q: %w", expression, err)
 }
 
-// functions are those of the templates.
-var functions = template.FuncMap{
-	"Now":    func() string { return time.Now().UTC().Format(time.RFC3339Nano) },
-	"Quote":  func(v any) string { return fmt.Sprintf("%q", fmt.Sprint(v)) },
-	"NodeIP": func() string { return "10.0.0.1" },
-	"PodIP":  func() string { return "10.1.0.1" },
-}
-
-// results are the first values of an expression that are not null, as texts. An expression that takes longer
-// than a second, or returns more than 1,000 values, is cut off.
+// results are the first values of an expression that are not null, as texts; none if it fails. An expression that takes
+// longer than a second, or returns more than 1,000 values, is cut off.
 func results(code *gojq.Code, content map[string]any) (out []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -220,20 +338,24 @@ func results(code *gojq.Code, content map[string]any) (out []string) {
 		if !ok {
 			break
 		}
-		if _, failed := v.(error); v == nil || failed {
-			continue
+		switch v := v.(type) {
+		case nil:
+		case error:
+			return nil
+		case string:
+			out = append(out, v)
+		default:
+			text, _ := gojq.Marshal(v)
+			out = append(out, string(text))
 		}
-		if text, is := v.(string); is {
-			out = append(out, text)
-			continue
-		}
-		text, _ := gojq.Marshal(v)
-		out = append(out, string(text))
 	}
 	return out
 }
 
 func (s *Stage) matches(o *object, content map[string]any) bool {
+	if !s.always {
+		return false
+	}
 	for wanted, have := range map[*map[string]string]map[string]string{&s.labels: o.meta.GetLabels(), &s.notes: o.meta.GetAnnotations()} {
 		for name, value := range *wanted {
 			if got, ok := have[name]; !ok || got != value {
@@ -251,14 +373,20 @@ func (s *Stage) matches(o *object, content map[string]any) bool {
 	return true
 }
 
-// content is an object in the form of JSON, with numbers as gojq takes them.
-func content(o runtime.Object) (map[string]any, error) {
-	data, err := json.Marshal(o)
+// content is an object in the form of JSON, with numbers as gojq takes them or, for templates, in their own words.
+func content(o *object, words bool) (out map[string]any, err error) {
+	data, err := json.Marshal(o.object)
 	if err != nil {
 		return nil, err
 	}
-	var out map[string]any
-	return out, json.Unmarshal(data, &out)
+	d := json.NewDecoder(bytes.NewReader(data))
+	if words {
+		d.UseNumber()
+	}
+	if err = d.Decode(&out); err == nil && o.kind.Kind != "" {
+		out["apiVersion"], out["kind"] = o.kind.GroupVersion().String(), o.kind.Kind
+	}
+	return out, err
 }
 
 // advance plans the next stage of an object. A stage that still matches keeps its time.
@@ -267,16 +395,14 @@ func (c *Cluster) advance(o *object) {
 	if len(stages) == 0 {
 		return
 	}
-	fields, err := content(o.object)
+	fields, err := content(o, false)
 	if err != nil {
 		return
 	}
 	var matching []*Stage
-	total := 0
 	for _, s := range stages {
 		if s.matches(o, fields) {
 			matching = append(matching, s)
-			total += max(s.weight, 1)
 		}
 	}
 	if o.stage != nil {
@@ -289,13 +415,7 @@ func (c *Cluster) advance(o *object) {
 	if len(matching) == 0 {
 		return
 	}
-	draw := c.rng.IntN(total)
-	for _, s := range matching {
-		if draw -= max(s.weight, 1); draw < 0 {
-			o.stage = s
-			break
-		}
-	}
+	o.stage = c.draw(matching, fields)
 	s := o.stage
 	c.plan(o, s.action(), c.delayOf(s, fields), func(ctx context.Context) error {
 		o.stage = nil
@@ -306,59 +426,210 @@ func (c *Cluster) advance(o *object) {
 // action is the name of the stage's action.
 func (s *Stage) action() string { return "stage " + s.Name }
 
-// delayOf follows KWOK: what the expression finds replaces the delay, and the jitter may be below it.
-func (c *Cluster) delayOf(s *Stage, fields map[string]any) time.Duration {
-	d := s.delay
-	if s.from != nil {
-		if found := results(s.from, fields); len(found) > 0 {
-			if at, err := time.Parse(time.RFC3339, found[0]); err == nil {
-				d = max(0, time.Until(at))
-			} else if lasts, err := time.ParseDuration(found[0]); err == nil {
-				d = max(0, lasts)
-			}
+// draw draws a stage as KWOK does: by weights; if all are 0, from those whose weight is known, if any is.
+func (c *Cluster) draw(from []*Stage, fields map[string]any) *Stage {
+	total := int64(0)
+	weights := map[*Stage]int64{}
+	for _, s := range from {
+		w, ok := s.weight.number, true
+		if found := s.weight.find(fields); len(found) > 0 {
+			var err error
+			w, err = strconv.ParseInt(strings.TrimSuffix(found[0], ".0"), 0, 64)
+			ok = err == nil
+		}
+		if ok {
+			weights[s] = max(w, 0)
+			total += weights[s]
 		}
 	}
 	switch {
-	case s.upTo > d:
-		d += time.Duration(c.rng.Int64N(int64(s.upTo - d)))
-	case s.upTo > 0:
-		d = s.upTo
+	case total > 0:
+		n := c.rng.Int64N(total)
+		for _, s := range from {
+			if n -= weights[s]; n < 0 {
+				return s
+			}
+		}
+	case len(weights) > 0:
+		from = slices.DeleteFunc(from, func(s *Stage) bool { _, known := weights[s]; return !known })
 	}
-	return d
+	return from[c.rng.IntN(len(from))]
+}
+
+// find returns what the expression finds.
+func (s *source) find(fields map[string]any) []string {
+	if s.from == nil {
+		return nil
+	}
+	return results(s.from, fields)
+}
+
+// wait is a duration: the time until what the expression finds, or what it lasts. It is unknown if that is empty.
+func (s *source) wait(fields map[string]any) (d time.Duration, known bool) {
+	if found := s.find(fields); len(found) > 0 {
+		if found[0] == "" {
+			return 0, false
+		}
+		if at, err := time.Parse(time.RFC3339, found[0]); err == nil {
+			return time.Until(at), true
+		}
+		if lasts, err := time.ParseDuration(found[0]); err == nil {
+			return lasts, true
+		}
+	}
+	return time.Duration(s.number) * time.Millisecond, s.number >= 0
+}
+
+// delayOf follows KWOK: what an expression finds replaces the delay, and the jitter may be below it.
+func (c *Cluster) delayOf(s *Stage, fields map[string]any) time.Duration {
+	if s.delay == nil {
+		return 0
+	}
+	d, known := s.delay.wait(fields)
+	if s.upTo != nil && known {
+		if upTo, known := s.upTo.wait(fields); known && upTo > d {
+			d += time.Duration(c.rng.Int64N(int64(upTo - d)))
+		} else if known {
+			d = upTo
+		}
+	}
+	return max(d, 0)
 }
 
 // apply makes the changes of a stage.
 func (c *Cluster) apply(ctx context.Context, o *object, s *Stage) error {
-	if len(s.drop) > 0 || s.empty {
-		left := slices.DeleteFunc(slices.Clone(o.meta.GetFinalizers()), func(f string) bool { return s.empty || slices.Contains(s.drop, f) })
-		if len(left) < len(o.meta.GetFinalizers()) {
-			if err := c.patchMeta(ctx, o, "finalizers", left); err != nil {
+	for _, st := range s.steps {
+		if e := st.Event; e != nil {
+			if err := c.event(ctx, o, "kwok_controller", e.Type, e.Reason, e.Message); err != nil {
+				return err
+			}
+		}
+		if f := st.Finalizers; f != nil {
+			old := o.meta.GetFinalizers()
+			left := slices.DeleteFunc(slices.Clone(old), func(have string) bool { return f.Empty || slices.Contains(f.Remove, finalizerForm{have}) })
+			for _, add := range f.Add {
+				if !slices.Contains(left, add.Value) {
+					left = append(left, add.Value)
+				}
+			}
+			if !slices.Equal(left, old) {
+				if err := c.patchMeta(ctx, o, "finalizers", left); err != nil {
+					return err
+				}
+			}
+		}
+		if st.Delete {
+			return c.resource(o).Delete(ctx, o.meta.GetName(), metav1.DeleteOptions{
+				GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: new(o.meta.GetUID())},
+			})
+		}
+		if st.patch != nil {
+			if err := c.patch(ctx, o, st.Patch, st.patch); err != nil {
+				return err
+			}
+		}
+		if st.apply != nil {
+			if err := c.applyOther(ctx, o, st.Apply, st.apply); err != nil {
 				return err
 			}
 		}
 	}
-	if s.status != nil {
-		fields, err := content(o.object)
-		if err != nil {
-			return err
-		}
-		var text bytes.Buffer
-		if err := s.status.Execute(&text, fields); err != nil {
-			return fmt.Errorf("statusTemplate: %w", err)
-		}
-		status, err := yaml.YAMLToJSON(text.Bytes())
-		if err != nil {
-			return fmt.Errorf("statusTemplate: %w", err)
-		}
-		patch := append(append([]byte(`{"status":`), status...), '}')
-		if _, err := c.resource(o).Patch(ctx, o.meta.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-			return err
-		}
-	}
-	if s.delete {
-		return c.resource(o).Delete(ctx, o.meta.GetName(), metav1.DeleteOptions{
-			GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: new(o.meta.GetUID())},
-		})
-	}
 	return nil
+}
+
+// render returns what a template says about an object, as JSON.
+func (c *Cluster) render(o *object, t *template.Template) ([]byte, error) {
+	fields, err := content(o, true)
+	if err != nil {
+		return nil, err
+	}
+	c.subject = o
+	var text bytes.Buffer
+	if err = t.Execute(&text, fields); err == nil {
+		var data []byte
+		if data, err = yaml.YAMLToJSON(text.Bytes()); err == nil {
+			return data, nil
+		}
+	}
+	return nil, fmt.Errorf("template: %w", err)
+}
+
+var patchTypes = map[string]types.PatchType{
+	"json": types.JSONPatchType, "merge": types.MergePatchType, "strategic": types.StrategicMergePatchType, "apply": types.ApplyPatchType,
+}
+
+// subresources is the argument of a client.
+func (p *patchForm) subresources() []string {
+	if p.Subresource == "" {
+		return nil
+	}
+	return []string{p.Subresource}
+}
+
+// patch patches the object. Without a type, lists of a pod or a node merge, and others are replaced.
+func (c *Cluster) patch(ctx context.Context, o *object, p *patchForm, t *template.Template) error {
+	data, err := c.render(o, t)
+	if err != nil {
+		return err
+	}
+	kind := patchTypes[p.Type]
+	switch {
+	case kind != "":
+	case o.kind.GroupKind() == podKind, o.kind.GroupKind() == nodeKind:
+		kind = types.StrategicMergePatchType
+	default:
+		kind = types.MergePatchType
+	}
+	if p.Root != "" && kind == types.JSONPatchType {
+		var operations []map[string]any
+		if err := json.Unmarshal(data, &operations); err != nil {
+			return fmt.Errorf("template: %w", err)
+		}
+		for _, op := range operations {
+			op["path"] = fmt.Sprint("/", p.Root, op["path"])
+		}
+		data, err = json.Marshal(operations)
+	} else if p.Root != "" {
+		data, err = json.Marshal(map[string]json.RawMessage{p.Root: data})
+	}
+	if err == nil {
+		_, err = c.resource(o).Patch(ctx, o.meta.GetName(), kind, data, metav1.PatchOptions{}, p.subresources()...)
+	}
+	return err
+}
+
+// applyOther creates or changes another object.
+func (c *Cluster) applyOther(ctx context.Context, o *object, p *patchForm, t *template.Template) error {
+	data, err := c.render(o, t)
+	if err != nil {
+		return err
+	}
+	other := &unstructured.Unstructured{}
+	if err := json.Unmarshal(data, &other.Object); err != nil {
+		return fmt.Errorf("template: %w", err)
+	}
+	kind := other.GroupVersionKind()
+	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return err
+	}
+	var client dynamic.ResourceInterface = c.client.Resource(mapping.Resource)
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		other.SetNamespace(cmp.Or(other.GetNamespace(), o.meta.GetNamespace()))
+		client = c.client.Resource(mapping.Resource).Namespace(other.GetNamespace())
+	}
+	if p.Subresource == "" {
+		if _, err := client.Create(ctx, other, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	opts := metav1.PatchOptions{}
+	how := cmp.Or(patchTypes[p.Type], types.ApplyPatchType)
+	if how == types.ApplyPatchType {
+		opts.FieldManager, opts.Force = "kwok", new(true)
+	}
+	if data, err = other.MarshalJSON(); err == nil {
+		_, err = client.Patch(ctx, other.GetName(), how, data, opts, p.subresources()...)
+	}
+	return err
 }

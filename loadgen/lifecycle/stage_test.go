@@ -182,7 +182,9 @@ func TestReadStagesErrors(t *testing.T) {
 		"empty":            {"", "it has no stages"},
 		"no YAML":          {"a: [", ":1: "},
 		"unknown field":    {strings.Replace(ok, "  next:", "  patches: []\n  next:", 1), `:8: unknown field "patches"`},
-		"not a stage":      {strings.Replace(ok, "kind: Stage", "kind: Pod", 1), `kind "Pod" (want kwok.x-k8s.io/v1alpha1 and Stage)`},
+		"bad CEL":          {stage("x", "matchExpressions: [{cel: {expression: 'self.a ='}}]", "", "delete: true"), `"self.a =": " =" is no CEL`},
+		"unknown in CEL":   {stage("x", "matchExpressions: [{cel: {expression: 'size(a)'}}]", "", "delete: true"), `unknown name "a"`},
+		"not a stage":      {strings.Replace(ok, "kind: Stage", "kind: Pod", 1), "it has no stages"},
 		"other API":        {strings.Replace(ok, "kwok.x-k8s.io", "example.com", 1), `apiVersion "example.com/v1alpha1"`},
 		"no name":          {strings.Replace(ok, "name: x", "labels: {}", 1), "metadata.name is missing"},
 		"no kind":          {strings.Replace(ok, ", kind: Pod", "", 1), `"x": spec.resourceRef.kind is missing`},
@@ -191,7 +193,7 @@ func TestReadStagesErrors(t *testing.T) {
 		"bad expression":   {stage("x", "matchExpressions: [{key: '.a[', operator: In}]", "", "delete: true"), `expression ".a[": `},
 		"bad duration":     {stage("x", "", "durationFrom: {expressionFrom: '('}", "delete: true"), `expression "(": `},
 		"bad template":     {stage("x", "", "", `statusTemplate: "{{ if }}"`), "template: x:1: "},
-		"unknown function": {stage("x", "", "", `statusTemplate: "{{ NodeName }}"`), `function "NodeName" not defined`},
+		"unknown function": {stage("x", "", "", `statusTemplate: "{{ NodeNames }}"`), `function "NodeNames" not defined`},
 	} {
 		path := filepath.Join(t.TempDir(), "stages.yaml")
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -99,11 +98,7 @@ func (s *server) start(ctx context.Context) error {
 			return err
 		}
 	}
-	client, err := dynamic.NewForConfig(s.local(record.ByLifecycle))
-	if err != nil {
-		return err
-	}
-	s.ended.Go(func() { s.fail(s.cluster.Run(ctx, client)) })
+	s.ended.Go(func() { s.fail(s.cluster.Run(ctx, s.local(record.ByLifecycle))) })
 	return s.listen()
 }
 
