@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -45,6 +46,7 @@ type Setup struct {
 	Storms  []*apiserver.Prepared // see [apiserver.Open]
 	Objects []manifest.Object     // that exist before the storm
 	Stages  []lifecycle.Stage     // of the stand-in for the rest of the cluster
+	Without []string              // parts of it that are left out
 }
 
 // simulated is a simulated API server with a stand-in for the rest of the cluster.
@@ -69,10 +71,10 @@ func newSimulated(set Setup) (Server, error) {
 		s.tokens[client], names[token] = token, client
 	}
 	// The cluster sees each change once it exists.
-	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed})
+	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed, Without: set.Without})
 	var err error
 	s.server, err = apiserver.Open(apiserver.Options{
-		Graceful: true,
+		Graceful: true, ForeignNamespaces: slices.Contains(set.Without, lifecycle.Namespaces),
 		Changed: func(c apiserver.Change) {
 			set.Changed(c)
 			s.cluster.Observe(c)

@@ -6,12 +6,14 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"watchlab/bench/lab"
 	"watchlab/loadgen/fault"
+	"watchlab/loadgen/lifecycle"
 	"watchlab/loadgen/manifest"
 )
 
@@ -44,6 +46,11 @@ func (s Spec) redacted() Spec {
 	}
 	s.Manifests, s.Metrics = lab.RedactAll(s.Manifests), lab.Redact(s.Metrics)
 	return s
+}
+
+// without are the parts in the lists of Without.
+func (s Spec) without() []string {
+	return strings.FieldsFunc(strings.Join(s.Without, ","), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // complete fills in the defaults.
@@ -96,6 +103,11 @@ func (s Spec) Validate() error {
 		return bad("speed", "%v (allowed: more than 0, at most 1e6)", s.Speed)
 	case s.Settle.Duration < 0 || s.Warmup.Duration < 0:
 		return bad("settle", "a time is negative")
+	}
+	for _, part := range s.without() {
+		if !slices.Contains(lifecycle.Parts(), part) {
+			return bad("without", "%q (allowed: %s)", part, strings.Join(lifecycle.Parts(), ", "))
+		}
 	}
 	for _, at := range s.Restarts {
 		if at.Duration <= 0 {

@@ -128,7 +128,7 @@ func (c *Cluster) retry() {
 
 // schedule binds a pod of the default scheduler, or says in its status why it fits nowhere.
 func (c *Cluster) schedule(o *object, pod *corev1.Pod) {
-	if o.storm || o.node != "" || pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || c.off(Scheduler) ||
+	if o.storm || o.node != "" || pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 || c.off(Scheduler) ||
 		cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName) != corev1.DefaultSchedulerName {
 		delete(c.pending, o)
 		return
@@ -138,17 +138,13 @@ func (c *Cluster) schedule(o *object, pod *corev1.Pod) {
 		if !ok || o.node != "" || pod.DeletionTimestamp != nil {
 			return nil
 		}
-		if len(pod.Spec.SchedulingGates) > 0 {
-			_, err := c.unscheduled(ctx, o, pod, corev1.PodReasonSchedulingGated, "Scheduling is blocked due to non-empty scheduling gates")
-			return err
-		}
 		node, why, err := c.fit(ctx, pod)
 		if err != nil {
 			return err
 		}
 		if node == "" {
 			c.pending[o] = true
-			if changed, err := c.unscheduled(ctx, o, pod, corev1.PodReasonUnschedulable, why); !changed || err != nil {
+			if changed, err := c.unscheduled(ctx, o, pod, why); !changed || err != nil {
 				return err
 			}
 			return c.event(ctx, o, corev1.DefaultSchedulerName, corev1.EventTypeWarning, "FailedScheduling", why)
@@ -168,13 +164,16 @@ func (c *Cluster) schedule(o *object, pod *corev1.Pod) {
 }
 
 // unscheduled writes the condition PodScheduled, and reports whether it is another one than before.
-func (c *Cluster) unscheduled(ctx context.Context, o *object, pod *corev1.Pod, reason, message string) (bool, error) {
-	now := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.Now()}
+func (c *Cluster) unscheduled(ctx context.Context, o *object, pod *corev1.Pod, message string) (bool, error) {
+	now := corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message,
+		LastTransitionTime: metav1.Now(),
+	}
 	for _, old := range pod.Status.Conditions {
 		if old.Type != now.Type || old.Status != now.Status {
 			continue
 		}
-		if now.LastTransitionTime = old.LastTransitionTime; old.Reason == reason && old.Message == message {
+		if now.LastTransitionTime = old.LastTransitionTime; old.Reason == now.Reason && old.Message == message {
 			return false, nil
 		}
 	}

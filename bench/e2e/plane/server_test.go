@@ -72,7 +72,7 @@ func serve(set controller.Setup) (controller.Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &server{setup: set, token: apiserver.NewToken(), authors: newAuthors(), cancel: cancel, changed: make(chan struct{})}
-	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed})
+	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed, Without: set.Without})
 	var err error
 	if s.plane, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
 		return nil, err
