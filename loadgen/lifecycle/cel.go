@@ -10,8 +10,8 @@ import (
 )
 
 // This file translates the expressions in CEL that stages have into jq, because the packages of CEL would add a tenth
-// to the command. It knows operators, has, size, macros, conversions and the functions of strings; times and durations
-// stay texts. As in CEL, a field that is missing is an error, and && and || ignore an error that decides nothing.
+// to the command. It knows operators, has, macros, conversions and functions of strings; times and durations stay
+// texts. As in CEL, a field that is missing is an error, and && and || ignore an error that decides nothing.
 
 // celFunctions are those in jq that translations call.
 const celFunctions = `
@@ -25,235 +25,181 @@ def elements: if type == "object" then keys[] else .[] end;
 def text: if type == "string" then . else tojson end;
 . as $self | `
 
-// celCalls are functions and methods by name. % is the object or the first argument, @ the next one.
+// celCalls are functions, methods and macros by name. % is the object of a method or the first argument, @ the other
+// argument, and $ the variable of a macro.
 var celCalls = map[string]string{
-	"size": "% | length", "string": "% | text", "int": "% | tonumber | trunc", "uint": "% | tonumber | trunc", "double": "% | tonumber",
-	"bool": "% | . == true or . == \"true\"", "duration": "%", "timestamp": "%", "Now": "now | todate", "startsWith": "% | startswith(@)",
-	"endsWith": "% | endswith(@)", "contains": "% | contains(@)", "matches": "% | test(@)", "lowerAscii": "% | ascii_downcase",
-	"upperAscii": "% | ascii_upcase", "split": "% | split(@)", "join": "% | join(@)",
+	"size": "% | length", "string": "% | text", "int": "% | tonumber | trunc", "double": "% | tonumber", "duration": "%",
+	"timestamp": "%", "startsWith": "% | startswith(@)", "endsWith": "% | endswith(@)", "contains": "% | contains(@)",
+	"matches": "% | test(@)", "lowerAscii": "% | ascii_downcase", "exists": "any(% | elements; . as $ | @)",
+	"all": "all(% | elements; . as $ | @)", "filter": "[% | elements | . as $ | select(@)]", "map": "[% | elements | . as $ | @]",
+	"exists_one": "[% | elements | . as $ | select(@)] | length == 1",
 }
 
-// celMacros are those over a list, or the keys of a map. $ is the variable, @ the expression.
-var celMacros = map[string]string{
-	"exists": "any(% | elements; . as $ | @)", "all": "all(% | elements; . as $ | @)", "filter": "[% | elements | . as $ | select(@)]",
-	"map": "[% | elements | . as $ | @]", "exists_one": "[% | elements | . as $ | select(@)] | length == 1",
+// celLevels are how strongly the binary operators bind.
+var celLevels = map[string]int{
+	"?": 1, "||": 2, "&&": 3, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "in": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6,
 }
 
-var celToken = regexp.MustCompile(`^\s*(\d+\.\d+(?:[eE][-+]?\d+)?|\d+u?|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[A-Za-z_]\w*|&&|\|\||[=!<>]=|[-+*/%!<>?:.,()\[\]{}])`)
+var celToken = regexp.MustCompile(`^\s*(\d+\.\d+|\d+|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[A-Za-z_]\w*|&&|\|\||[=!<>]=|[-+*/%!<>?:.,()\[\]])`)
 
-// celParser reads an expression. It keeps the first error.
+// celParser reads an expression. It panics with a celError.
 type celParser struct {
 	tokens []string // ends with an empty one
 	names  []string // variables
 	depth  int
-	err    error
 }
 
+type celError string
+
 // fromCEL returns an expression in jq.
-func fromCEL(text string) (string, error) {
+func fromCEL(text string) (out string, err error) {
+	defer func() {
+		switch problem := recover().(type) {
+		case nil:
+		case celError:
+			err = fmt.Errorf("expression %q: %s", text, string(problem))
+		default:
+			panic(problem)
+		}
+	}()
 	p := &celParser{names: []string{"self"}}
 	for rest := strings.TrimSpace(text); rest != ""; {
 		m := celToken.FindStringSubmatch(rest)
 		if m == nil {
-			return "", fmt.Errorf("expression %q: %q is no CEL", text, rest)
+			panic(celError(fmt.Sprintf("%q is no CEL", rest)))
 		}
 		p.tokens, rest = append(p.tokens, m[1]), rest[len(m[0]):]
 	}
 	p.tokens = append(p.tokens, "")
-	out := p.ternary()
-	if p.next(); len(p.tokens) > 0 {
-		p.fail("unexpected %q", p.tokens[0])
-	}
-	if p.err != nil {
-		return "", fmt.Errorf("expression %q: %w", text, p.err)
-	}
+	out = p.expression(0)
+	p.expect("")
 	return celFunctions + out, nil
 }
 
-func (p *celParser) fail(format string, args ...any) {
-	if p.err == nil {
-		p.err = fmt.Errorf(format, args...)
-	}
-}
-
 func (p *celParser) next() string {
-	if len(p.tokens) == 0 {
-		p.fail("it ends too early")
-		return ""
-	}
 	t := p.tokens[0]
-	p.tokens = p.tokens[1:]
+	if len(p.tokens) > 1 {
+		p.tokens = p.tokens[1:]
+	}
 	return t
 }
 
 // accept skips a token if it is the next one.
-func (p *celParser) accept(token string) bool {
-	if len(p.tokens) == 0 || p.tokens[0] != token {
-		return false
-	}
-	p.tokens = p.tokens[1:]
-	return true
-}
+func (p *celParser) accept(token string) bool { return p.tokens[0] == token && p.next() == token }
 
 func (p *celParser) expect(token string) {
 	if got := p.next(); got != token {
-		p.fail("%q where %q is expected", got, token)
+		panic(celError(fmt.Sprintf("%q where %q is expected", got, token)))
 	}
 }
 
-func (p *celParser) ternary() string {
+// expression reads operators that bind more strongly than a level.
+func (p *celParser) expression(level int) string {
 	if p.depth++; p.depth > 100 {
-		p.fail("too deep")
-		p.tokens = nil
+		panic(celError("it is too deep"))
 	}
 	defer func() { p.depth-- }()
-	out := p.binary(0)
-	if p.accept("?") {
-		yes := p.ternary()
-		p.expect(":")
-		return "(if " + out + " then " + yes + " else " + p.ternary() + " end)"
-	}
-	return out
-}
-
-// celLevels are the binary operators, those that bind least first.
-var celLevels = [][]string{{"||"}, {"&&"}, {"==", "!=", "<", "<=", ">", ">=", "in"}, {"+", "-"}, {"*", "/", "%"}}
-
-func (p *celParser) binary(level int) string {
-	if level == len(celLevels) {
-		return p.unary()
-	}
-	out := p.binary(level + 1)
-	for len(p.tokens) > 0 && slices.Contains(celLevels[level], p.tokens[0]) {
-		op := p.next()
-		right := p.binary(level + 1)
-		switch op {
+	out := p.operand()
+	for celLevels[p.tokens[0]] > level {
+		switch op := p.next(); op {
+		case "?":
+			yes := p.expression(0)
+			p.expect(":")
+			out = "(if " + out + " then " + yes + " else " + p.expression(0) + " end)"
 		case "||", "&&":
-			out = "logic(" + out + "; " + right + "; " + strconv.FormatBool(op == "||") + ")"
+			out = "logic(" + out + "; " + p.expression(celLevels[op]) + "; " + strconv.FormatBool(op == "||") + ")"
 		case "in":
-			out = "(" + out + " | among(" + right + "))"
+			out = "(" + out + " | among(" + p.expression(celLevels[op]) + "))"
 		default:
-			out = "(" + out + " " + op + " " + right + ")"
+			out = "(" + out + " " + op + " " + p.expression(celLevels[op]) + ")"
 		}
 	}
 	return out
 }
 
-func (p *celParser) unary() string {
-	not := 0
-	for ; p.accept("!"); not++ {
+// operand reads a value with its fields and methods, and the signs before it.
+func (p *celParser) operand() string {
+	if p.accept("!") {
+		return "(" + p.operand() + " | negate)"
 	}
-	minus := p.accept("-")
-	out := p.primary()
+	if p.accept("-") {
+		return "(-" + p.operand() + ")"
+	}
+	out := p.value()
 	for {
 		switch {
 		case p.accept("."):
-			name := p.next()
-			if !p.accept("(") {
+			if name := p.next(); p.accept("(") {
+				out = p.call(name, out)
+			} else {
 				out = "(" + out + " | field(" + strconv.Quote(name) + "))"
-				continue
 			}
-			if macro := celMacros[name]; macro != "" {
-				variable := p.next()
-				p.expect(",")
-				p.names = append(p.names, variable)
-				body := p.ternary()
-				p.names = p.names[:len(p.names)-1]
-				p.expect(")")
-				out = "(" + strings.NewReplacer("%", out, "$", "$"+variable, "@", body).Replace(macro) + ")"
-				continue
-			}
-			out = p.call(name, []string{out})
 		case p.accept("["):
-			out = "(" + out + " | member(" + p.ternary() + "))"
+			out = "(" + out + " | member(" + p.expression(0) + "))"
 			p.expect("]")
 		default:
-			if minus {
-				out = "(-" + out + ")"
-			}
-			if not > 0 {
-				out = "(" + out + strings.Repeat(" | negate", not) + ")"
-			}
 			return out
 		}
 	}
 }
 
-// list reads expressions up to a closing token.
-func (p *celParser) list(end string) (out []string) {
-	for !p.accept(end) && p.err == nil {
-		out = append(out, p.ternary())
-		if !p.accept(",") {
-			p.expect(end)
-			break
+// call reads the arguments of a function; a method has its object before them.
+func (p *celParser) call(name string, args ...string) string {
+	form, variable, names := celCalls[name], "", p.names
+	if strings.Contains(form, "$") {
+		variable = p.next()
+		p.names = append(slices.Clone(p.names), variable)
+		p.expect(",")
+	}
+	for !p.accept(")") {
+		if args = append(args, p.expression(0)); p.tokens[0] != ")" {
+			p.expect(",")
 		}
 	}
-	return out
-}
-
-// call reads the arguments of a function, the object of a method before them.
-func (p *celParser) call(name string, args []string) string {
-	if name == "has" && len(args) == 0 {
-		at := p.ternary()
-		p.expect(")")
-		end := strings.LastIndex(at, " | field(")
-		if end < 0 || !strings.HasSuffix(at, "))") {
-			p.fail("has needs a field")
-			return ""
+	p.names = names
+	if name == "has" && len(args) == 1 {
+		if end := strings.LastIndex(args[0], " | field("); end > 0 && strings.HasSuffix(args[0], "))") {
+			return args[0][:end] + " | has(" + args[0][end+len(" | field("):]
 		}
-		return at[:end] + " | has(" + at[end+len(" | field("):]
 	}
-	args = append(args, p.list(")")...)
-	form := celCalls[name]
-	if want := strings.Count(form, "%") + strings.Count(form, "@"); form == "" || len(args) != want {
-		p.fail("no function %s of %d arguments", name, len(args))
-		return ""
+	if form == "" || len(args) != strings.Count(form, "%")+strings.Count(form, "@") {
+		panic(celError(fmt.Sprintf("no function %s of %d arguments", name, len(args))))
 	}
-	args = append(args, "", "")
-	return "(" + strings.NewReplacer("%", args[0], "@", args[1]).Replace(form) + ")"
+	return "(" + strings.NewReplacer("%", args[0], "@", args[len(args)-1], "$", "$"+variable).Replace(form) + ")"
 }
 
-func (p *celParser) primary() string {
+func (p *celParser) value() string {
 	t := p.next()
 	switch {
 	case t == "(":
-		out := p.ternary()
+		out := p.expression(0)
 		p.expect(")")
 		return "(" + out + ")"
 	case t == "[":
-		return "[" + strings.Join(p.list("]"), ", ") + "]"
-	case t == "{":
-		var pairs []string
-		for !p.accept("}") && p.err == nil {
-			key := p.ternary()
-			p.expect(":")
-			pairs = append(pairs, "("+key+"): "+p.ternary())
-			if !p.accept(",") {
-				p.expect("}")
-				break
+		var all []string
+		for !p.accept("]") {
+			if all = append(all, p.expression(0)); p.tokens[0] != "]" {
+				p.expect(",")
 			}
 		}
-		return "{" + strings.Join(pairs, ", ") + "}"
-	case t == "true", t == "false", t == "null":
+		return "[" + strings.Join(all, ", ") + "]"
+	case t == "true", t == "false", t == "null", t != "" && strings.Contains("0123456789", t[:1]):
 		return t
-	case t != "" && t[0] >= '0' && t[0] <= '9':
-		return strings.TrimSuffix(t, "u")
-	case t != "" && (t[0] == '"' || t[0] == '\''):
+	case strings.HasPrefix(t, `"`), strings.HasPrefix(t, "'"):
 		inner := t[1 : len(t)-1]
 		if t[0] == '\'' {
 			inner = strings.ReplaceAll(strings.ReplaceAll(inner, `\'`, "'"), `"`, `\"`)
 		}
 		text, err := strconv.Unquote(`"` + inner + `"`)
 		if err != nil {
-			p.fail("%s is no string", t)
+			panic(celError(t + " is no string"))
 		}
 		quoted, _ := json.Marshal(text)
 		return string(quoted)
 	case slices.Contains(p.names, t):
 		return "$" + t
 	case p.accept("("):
-		return p.call(t, nil)
+		return p.call(t)
 	}
-	p.fail("unknown name %q", t)
-	return ""
+	panic(celError(fmt.Sprintf("unknown name %q", t)))
 }

@@ -44,9 +44,7 @@ func FuzzStages(f *testing.F) {
 		}
 		for _, s := range stages {
 			s.matches(&object{object: pod, meta: pod}, fields)
-			if s.delay != nil {
-				s.delay.wait(fields)
-			}
+			s.delay.wait(fields)
 			for _, st := range s.with(cluster.functions()).steps {
 				if st.patch != nil {
 					_, _ = cluster.render(&object{object: pod, meta: pod}, st.patch)

@@ -91,10 +91,11 @@ type Cluster struct {
 	owned      map[types.UID]map[types.UID]*object // dependents by owner
 	unresolved map[*object]bool                    // with an owner of an unknown kind
 	nodes      []*object
-	loads      map[string]*load // of nodes
-	repellers  map[*object]bool // pods with an anti-affinity
-	pending    map[*object]bool // pods that fit on no node
-	spaces     map[string]labels.Set
+	loads      map[string]*load      // of nodes
+	repellers  map[*object]bool      // pods with an anti-affinity
+	pending    map[*object]bool      // pods that fit on no node
+	spaces     map[string]labels.Set // labels of namespaces
+	late       map[string]bool       // storage classes that bind volumes when a pod asks for them
 	addresses  addresses
 	subject    *object   // of the template that is rendered
 	turn       int       // of the next node
@@ -136,7 +137,7 @@ func New(opts Options) *Cluster {
 		opts: opts, stages: map[schema.GroupKind][]*Stage{}, wake: make(chan struct{}, 1),
 		rng:     rand.New(rand.NewPCG(uint64(opts.Seed), 0)),
 		objects: map[types.UID]*object{}, owned: map[types.UID]map[types.UID]*object{}, unresolved: map[*object]bool{},
-		loads: map[string]*load{}, repellers: map[*object]bool{}, pending: map[*object]bool{}, spaces: map[string]labels.Set{}, addresses: newAddresses(),
+		loads: map[string]*load{}, repellers: map[*object]bool{}, pending: map[*object]bool{}, spaces: map[string]labels.Set{}, late: map[string]bool{}, addresses: newAddresses(),
 	}
 	functions := c.functions()
 	for _, s := range opts.Stages {

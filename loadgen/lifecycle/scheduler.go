@@ -25,7 +25,7 @@ import (
 )
 
 // This file has the filters of Kubernetes' scheduler (pkg/scheduler, v1.37), in its order and its words: taints, node
-// affinity, ports, resources, topology spread and pod affinity, and volume claims before them. Of the scores, it has
+// affinity, resources, topology spread and pod affinity, and volume claims before them. Of the scores, it has
 // preferred node affinity and PreferNoSchedule. It does not preempt. A node that is not ready counts as tainted, since
 // no node controller taints it, and one without allocatable resources has room for all pods.
 
@@ -62,7 +62,11 @@ func (c *Cluster) account(o *object) {
 		c.redefine()
 	case namespaceKind:
 		c.spaces[o.meta.GetName()] = o.meta.GetLabels()
-	case nodeKind, claimKind, classKind:
+	case classKind:
+		class, ok := o.object.(*storagev1.StorageClass)
+		c.late[o.meta.GetName()] = ok && ptr.Deref(class.VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer
+		c.retry()
+	case nodeKind, claimKind:
 		c.retry()
 	case podKind:
 		pod, ok := o.object.(*corev1.Pod)
@@ -210,7 +214,13 @@ func (c *Cluster) fit(ctx context.Context, pod *corev1.Pod) (node, message strin
 			if !ok {
 				continue
 			}
-			why, final := check(rules, n, c.loads[n.Name])
+			var why []string
+			final := false
+			for _, r := range rules {
+				if why, final = r(n, cmp.Or(c.loads[n.Name], &load{})); len(why) > 0 {
+					break
+				}
+			}
 			if len(why) == 0 {
 				if score := preferred(n); node == "" || score > best {
 					node, best, c.turn = n.Name, score, (at+1+i)%total
@@ -251,18 +261,6 @@ func unavailable(total int, problem string, reasons map[string]int) string {
 	return fmt.Sprintf("0/%d nodes are available: %s.", total, cmp.Or(problem, strings.Join(texts, ", ")))
 }
 
-func check(rules []rule, n *corev1.Node, l *load) (why []string, final bool) {
-	if l == nil {
-		l = &load{}
-	}
-	for _, r := range rules {
-		if why, final = r(n, l); len(why) > 0 {
-			return why, final
-		}
-	}
-	return nil, false
-}
-
 // preferences returns the score of a node: the weights of its preferred affinity without taints that say PreferNoSchedule.
 func preferences(pod *corev1.Pod) func(*corev1.Node) int64 {
 	var terms *nodeaffinity.PreferredSchedulingTerms
@@ -289,22 +287,22 @@ func tolerates(pod *corev1.Pod, taints []corev1.Taint) bool {
 
 // rules are the filters for a pod, in the scheduler's order.
 func (c *Cluster) rules(pod *corev1.Pod) []rule {
-	only := func(reason string, final bool, fits func(*corev1.Node, *load) bool) rule {
-		return func(n *corev1.Node, l *load) ([]string, bool) {
-			if fits(n, l) {
+	only := func(reason string, final bool, fits func(*corev1.Node) bool) rule {
+		return func(n *corev1.Node, _ *load) ([]string, bool) {
+			if fits(n) {
 				return nil, false
 			}
 			return []string{reason}, final
 		}
 	}
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
-	matches := func(n *corev1.Node, _ *load) bool { ok, err := affinity.Match(n); return ok && err == nil }
+	matches := func(n *corev1.Node) bool { ok, err := affinity.Match(n); return ok && err == nil }
 	asked := amounts(resource.PodRequests(pod, resource.PodResourcesOptions{}))
 	rules := []rule{
-		only("node(s) were unschedulable", true, func(n *corev1.Node, _ *load) bool {
+		only("node(s) were unschedulable", true, func(n *corev1.Node) bool {
 			return !n.Spec.Unschedulable || tolerates(pod, []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}})
 		}),
-		only("node(s) had untolerated taint(s)", true, func(n *corev1.Node, _ *load) bool {
+		only("node(s) had untolerated taint(s)", true, func(n *corev1.Node) bool {
 			taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectPreferNoSchedule })
 			if !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -314,25 +312,12 @@ func (c *Cluster) rules(pod *corev1.Pod) []rule {
 			return tolerates(pod, taints)
 		}),
 		only("node(s) didn't match Pod's node affinity/selector", true, matches),
+		func(n *corev1.Node, l *load) ([]string, bool) { return room(n, l, asked) },
 	}
-	if ports := hostPorts(pod); len(ports) > 0 {
-		rules = append(rules, only("node(s) didn't have free ports for the requested pod ports", false, func(_ *corev1.Node, l *load) bool {
-			for o := range l.pods {
-				other, _ := o.object.(*corev1.Pod)
-				if slices.ContainsFunc(hostPorts(other), func(p corev1.ContainerPort) bool {
-					return slices.ContainsFunc(ports, func(q corev1.ContainerPort) bool { return conflict(p, q) })
-				}) {
-					return false
-				}
-			}
-			return true
-		}))
-	}
-	rules = append(rules, func(n *corev1.Node, l *load) (why []string, final bool) { return room(n, l, asked) })
 	for i := range pod.Spec.TopologySpreadConstraints {
 		if t := &pod.Spec.TopologySpreadConstraints[i]; t.WhenUnsatisfiable == corev1.DoNotSchedule {
 			rules = append(rules, c.spread(pod, t, func(n *corev1.Node) bool {
-				return ptr.Deref(t.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor) == corev1.NodeInclusionPolicyIgnore || matches(n, nil)
+				return ptr.Deref(t.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor) == corev1.NodeInclusionPolicyIgnore || matches(n)
 			}))
 		}
 	}
@@ -342,19 +327,19 @@ func (c *Cluster) rules(pod *corev1.Pod) []rule {
 		count := c.domains(t.TopologyKey, match, nil)
 		// The first pod of a group that has an affinity to itself fits on any node.
 		first := match(pod) && !slices.ContainsFunc(slices.Collect(maps.Values(count)), func(n int) bool { return n > 0 })
-		rules = append(rules, only("node(s) didn't match pod affinity rules", true, func(n *corev1.Node, _ *load) bool {
+		rules = append(rules, only("node(s) didn't match pod affinity rules", true, func(n *corev1.Node) bool {
 			value, has := n.Labels[t.TopologyKey]
 			return has && (first || count[value] > 0)
 		}))
 	}
 	for _, t := range repels {
 		count := c.domains(t.TopologyKey, c.matcher(pod, t), nil)
-		rules = append(rules, only("node(s) didn't match pod anti-affinity rules", false, func(n *corev1.Node, _ *load) bool {
+		rules = append(rules, only("node(s) didn't match pod anti-affinity rules", false, func(n *corev1.Node) bool {
 			return count[n.Labels[t.TopologyKey]] == 0
 		}))
 	}
 	blocked := c.repelled(pod)
-	return append(rules, only("node(s) didn't satisfy existing pods anti-affinity rules", false, func(n *corev1.Node, _ *load) bool {
+	return append(rules, only("node(s) didn't satisfy existing pods anti-affinity rules", false, func(n *corev1.Node) bool {
 		for key, value := range n.Labels {
 			if blocked[[2]string{key, value}] {
 				return false
@@ -388,26 +373,6 @@ func room(n *corev1.Node, l *load, asked resources) (why []string, final bool) {
 		}
 	}
 	return why, final
-}
-
-func hostPorts(pod *corev1.Pod) (ports []corev1.ContainerPort) {
-	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for _, one := range all {
-			for _, p := range one.Ports {
-				if p.HostPort > 0 {
-					ports = append(ports, p)
-				}
-			}
-		}
-	}
-	return ports
-}
-
-func conflict(p, q corev1.ContainerPort) bool {
-	address := func(p corev1.ContainerPort) string { return cmp.Or(p.HostIP, "0.0.0.0") }
-	protocol := func(p corev1.ContainerPort) corev1.Protocol { return cmp.Or(p.Protocol, corev1.ProtocolTCP) }
-	return p.HostPort == q.HostPort && protocol(p) == protocol(q) &&
-		(address(p) == address(q) || address(p) == "0.0.0.0" || address(q) == "0.0.0.0")
 }
 
 // terms are the required terms of a pod's affinity and anti-affinity.
@@ -529,14 +494,12 @@ func (c *Cluster) node(name string) *corev1.Node {
 // claims returns what keeps a pod from its volumes, in the words of the scheduler's volume binding.
 func (c *Cluster) claims(ctx context.Context, pod *corev1.Pod) (problem string, err error) {
 	for _, v := range pod.Spec.Volumes {
-		name := ""
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			name = v.PersistentVolumeClaim.ClaimName
-		case v.Ephemeral != nil:
-			name = pod.Name + "-" + v.Name
-		default:
+		if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
 			continue
+		}
+		name := pod.Name + "-" + v.Name
+		if v.PersistentVolumeClaim != nil {
+			name = v.PersistentVolumeClaim.ClaimName
 		}
 		claims := c.client.Resource(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")).Namespace(pod.Namespace)
 		claim, err := claims.Get(ctx, name, metav1.GetOptions{})
@@ -550,17 +513,11 @@ func (c *Cluster) claims(ctx context.Context, pod *corev1.Pod) (problem string, 
 		case claim.GetDeletionTimestamp() != nil:
 			return fmt.Sprintf("persistentvolumeclaim %q is being deleted", name), nil
 		}
-		if volume, _, _ := unstructured.NestedString(claim.Object, "spec", "volumeName"); volume != "" {
-			continue
-		}
+		volume, _, _ := unstructured.NestedString(claim.Object, "spec", "volumeName")
 		class, _, _ := unstructured.NestedString(claim.Object, "spec", "storageClassName")
-		if class != "" {
-			found, err := c.client.Resource(storagev1.SchemeGroupVersion.WithResource("storageclasses")).Get(ctx, class, metav1.GetOptions{})
-			if err == nil && found.Object["volumeBindingMode"] == string(storagev1.VolumeBindingWaitForFirstConsumer) {
-				continue
-			}
+		if volume == "" && !c.late[class] {
+			return "pod has unbound immediate PersistentVolumeClaims", nil
 		}
-		return "pod has unbound immediate PersistentVolumeClaims", nil
 	}
 	return "", nil
 }

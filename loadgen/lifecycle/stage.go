@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/kwok/pkg/apis/v1alpha1"
 	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/manifest"
@@ -43,113 +44,28 @@ type Stage struct {
 	labels map[string]string
 	notes  map[string]string // annotations
 	weight source
-	delay  *source // in milliseconds; nil for none
-	upTo   *source // with jitter
+	delay  source // in milliseconds
+	upTo   source // with jitter
 	steps  []step
 }
 
 // source is a number, unless an expression finds another one.
 type source struct {
-	number int64
+	number int64      // negative for none
 	from   *gojq.Code // nil for none
 }
 
 // step is an action of a stage, with the templates of its patches.
 type step struct {
-	stepForm
+	v1alpha1.StageStep
 	patch, apply *template.Template
 }
 
 type requirement struct {
 	key      *gojq.Code
-	operator string
+	operator v1alpha1.SelectorOperator
 	values   []string
 }
-
-// The form of a file: KWOK's Stage, kwok.x-k8s.io/v1alpha1 (KWOK v0.8, pkg/apis/v1alpha1).
-type (
-	stageForm struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Metadata   metav1.ObjectMeta `json:"metadata"`
-		Spec       specForm          `json:"spec"`
-		Status     any               `json:"status"`
-	}
-	specForm struct {
-		ResourceRef struct {
-			APIGroup *string `json:"apiGroup"`
-			Kind     string  `json:"kind"`
-		} `json:"resourceRef"`
-		Selector *struct {
-			MatchLabels      map[string]string `json:"matchLabels"`
-			MatchAnnotations map[string]string `json:"matchAnnotations"`
-			MatchExpressions []struct {
-				queryForm
-				JQ  *queryForm `json:"jq"`
-				CEL *celForm   `json:"cel"`
-			} `json:"matchExpressions"`
-		} `json:"selector"`
-		Weight     int64     `json:"weight"`
-		WeightFrom *fromForm `json:"weightFrom"`
-		Delay      *struct {
-			Duration     int64     `json:"durationMilliseconds"`
-			DurationFrom *fromForm `json:"durationFrom"`
-			Jitter       *int64    `json:"jitterDurationMilliseconds"`
-			JitterFrom   *fromForm `json:"jitterDurationFrom"`
-		} `json:"delay"`
-		Next *struct {
-			Event             *eventForm      `json:"event"`
-			Finalizers        *finalizersForm `json:"finalizers"`
-			Delete            bool            `json:"delete"`
-			Patches           []patchForm     `json:"patches"`
-			StatusTemplate    string          `json:"statusTemplate"`
-			StatusSubresource *string         `json:"statusSubresource"`
-			StatusPatchAs     any             `json:"statusPatchAs"`
-		} `json:"next"`
-		ImmediateNextStage bool       `json:"immediateNextStage"`
-		Steps              []stepForm `json:"steps"`
-	}
-	queryForm struct {
-		Key      string   `json:"key"`
-		Operator string   `json:"operator"`
-		Values   []string `json:"values"`
-	}
-	celForm struct {
-		Expression string `json:"expression"`
-	}
-	fromForm struct {
-		ExpressionFrom string   `json:"expressionFrom"`
-		JQ             *celForm `json:"jq"` // which has the same field
-		CEL            *celForm `json:"cel"`
-	}
-	stepForm struct {
-		Patch      *patchForm      `json:"patch"`
-		Event      *eventForm      `json:"event"`
-		Finalizers *finalizersForm `json:"finalizers"`
-		Delete     bool            `json:"delete"`
-		Apply      *patchForm      `json:"apply"`
-	}
-	patchForm struct {
-		Subresource   string `json:"subresource"`
-		Root          string `json:"root"`
-		Template      string `json:"template"`
-		Type          string `json:"type"`
-		Impersonation any    `json:"impersonation"`
-	}
-	finalizersForm struct {
-		Add    []finalizerForm `json:"add"`
-		Remove []finalizerForm `json:"remove"`
-		Empty  bool            `json:"empty"`
-	}
-	finalizerForm struct {
-		Value string `json:"value"`
-	}
-	eventForm struct {
-		Type    string `json:"type"`
-		Reason  string `json:"reason"`
-		Message string `json:"message"`
-	}
-)
 
 // ReadStages reads the stages of YAML files; without a file, the built-in stages. Documents of other kinds are
 // skipped. The fields are those of KWOK's Stage, v1alpha1, and the functions of its templates KWOK's.
@@ -180,12 +96,12 @@ func ReadStages(files ...string) ([]Stage, error) {
 }
 
 func parseStages(file string, data []byte) (stages []Stage, err error) {
-	forms, err := manifest.StrictAll[stageForm](file, data, "Stage")
+	forms, err := manifest.StrictAll[v1alpha1.Stage](file, data, v1alpha1.StageKind)
 	if err != nil {
 		return nil, err
 	}
-	for _, form := range forms {
-		s, err := form.stage()
+	for i := range forms {
+		s, err := newStage(&forms[i])
 		if err != nil {
 			return nil, &manifest.Error{File: file, Err: fmt.Errorf("stage %q: %w", s.Name, err)}
 		}
@@ -197,20 +113,22 @@ func parseStages(file string, data []byte) (stages []Stage, err error) {
 	return stages, err
 }
 
-func (f *stageForm) stage() (s Stage, err error) {
-	s.Name = f.Metadata.Name
+func newStage(f *v1alpha1.Stage) (s Stage, err error) {
+	s.Name = f.Name
 	spec := &f.Spec
+	delay := ptr.Deref(spec.Delay, v1alpha1.StageDelay{})
+	number := func(n *int64) int64 { return ptr.Deref(n, 0) }
 	switch {
-	case f.Kind != "Stage" || !strings.HasPrefix(f.APIVersion, "kwok.x-k8s.io/"):
+	case f.Kind != v1alpha1.StageKind || !strings.HasPrefix(f.APIVersion, v1alpha1.GroupVersion.Group+"/"):
 		return s, fmt.Errorf("apiVersion %q and kind %q (want kwok.x-k8s.io/v1alpha1 and Stage)", f.APIVersion, f.Kind)
 	case s.Name == "":
 		return s, errors.New("metadata.name is missing")
 	case spec.ResourceRef.Kind == "":
 		return s, errors.New("spec.resourceRef.kind is missing")
-	case spec.Weight < 0 || spec.Delay != nil && (spec.Delay.Duration < 0 || ptr.Deref(spec.Delay.Jitter, 0) < 0):
+	case min(int64(spec.Weight), number(delay.DurationMilliseconds), number(delay.JitterDurationMilliseconds)) < 0:
 		return s, errors.New("a delay or the weight is negative")
 	}
-	group, _, hasVersion := strings.Cut(ptr.Deref(spec.ResourceRef.APIGroup, "v1"), "/")
+	group, _, hasVersion := strings.Cut(cmp.Or(spec.ResourceRef.APIGroup, "v1"), "/")
 	if !hasVersion && group == "v1" {
 		group = ""
 	}
@@ -218,16 +136,18 @@ func (f *stageForm) stage() (s Stage, err error) {
 	if s.always = spec.Selector != nil; s.always {
 		s.labels, s.notes = spec.Selector.MatchLabels, spec.Selector.MatchAnnotations
 		for _, e := range spec.Selector.MatchExpressions {
-			q := e.queryForm
+			q := v1alpha1.SelectorJQ{Key: e.Key, Operator: e.Operator, Values: e.Values}
 			if e.JQ != nil {
 				q = *e.JQ
 			} else if e.CEL != nil {
-				q = queryForm{"", "In", []string{"true"}}
+				q = v1alpha1.SelectorJQ{Operator: v1alpha1.SelectorOpIn, Values: []string{"true"}}
 				if q.Key, err = fromCEL(e.CEL.Expression); err != nil {
 					return s, err
 				}
 			}
-			if !slices.Contains([]string{"In", "NotIn", "Exists", "DoesNotExist"}, q.Operator) {
+			switch q.Operator {
+			case v1alpha1.SelectorOpIn, v1alpha1.SelectorOpNotIn, v1alpha1.SelectorOpExists, v1alpha1.SelectorOpDoesNotExist:
+			default:
 				return s, fmt.Errorf("operator %q (allowed: In, NotIn, Exists, DoesNotExist)", q.Operator)
 			}
 			key, err := compile(q.Key)
@@ -237,70 +157,76 @@ func (f *stageForm) stage() (s Stage, err error) {
 			s.match = append(s.match, requirement{key, q.Operator, q.Values})
 		}
 	}
-	s.weight.number = spec.Weight
-	if s.weight.from, err = spec.WeightFrom.compile(); err != nil {
+	if s.weight, err = newSource(new(int64(spec.Weight)), spec.WeightFrom); err != nil {
 		return s, err
 	}
-	if d := spec.Delay; d != nil {
-		s.delay = &source{number: d.Duration}
-		if s.delay.from, err = d.DurationFrom.compile(); err != nil {
-			return s, err
-		}
-		if d.Jitter != nil || d.JitterFrom != nil {
-			s.upTo = &source{number: ptr.Deref(d.Jitter, -1)}
-			if s.upTo.from, err = d.JitterFrom.compile(); err != nil {
-				return s, err
-			}
-		}
+	if s.delay, err = newSource(new(number(delay.DurationMilliseconds)), delay.DurationFrom); err != nil {
+		return s, err
 	}
-	for _, form := range spec.allSteps() {
-		st := step{stepForm: form}
-		for to, p := range map[**template.Template]*patchForm{&st.patch: form.Patch, &st.apply: form.Apply} {
-			if p == nil {
-				continue
-			}
-			if !slices.Contains([]string{"", "json", "merge", "strategic", "apply"}, p.Type) {
-				return s, fmt.Errorf("type of a patch %q (allowed: json, merge, strategic)", p.Type)
-			}
-			if *to, err = template.New(s.Name).Funcs(new(Cluster).functions()).Parse(strings.TrimSpace(p.Template)); err != nil {
-				return s, err
-			}
+	if s.upTo, err = newSource(delay.JitterDurationMilliseconds, delay.JitterDurationFrom); err != nil {
+		return s, err
+	}
+	for _, one := range steps(spec) {
+		st := step{StageStep: one}
+		if p := one.Patch; p != nil {
+			st.patch, err = newTemplate(p.Template, p.Type)
+		}
+		if a := one.Apply; a != nil && err == nil {
+			st.apply, err = newTemplate(a.Template, a.Type)
+		}
+		if err != nil {
+			return s, err
 		}
 		s.steps = append(s.steps, st)
 	}
 	return s, nil
 }
 
-// allSteps are the steps, or those that next stands for.
-func (f *specForm) allSteps() (steps []stepForm) {
-	n := f.Next
-	if n == nil || len(f.Steps) > 0 {
-		return f.Steps
+// steps are the steps of a stage, or those that its next stands for.
+func steps(spec *v1alpha1.StageSpec) (all []v1alpha1.StageStep) {
+	n := spec.Next
+	if n == nil || len(spec.Steps) > 0 {
+		return spec.Steps
 	}
 	if n.StatusTemplate != "" && len(n.Patches) == 0 {
-		n.Patches = []patchForm{{Subresource: ptr.Deref(n.StatusSubresource, "status"), Root: "status", Template: n.StatusTemplate}}
+		n.Patches = []v1alpha1.StagePatch{{Subresource: ptr.Deref(n.StatusSubresource, "status"), Root: "status", Template: n.StatusTemplate}}
 	}
-	steps = append(steps, stepForm{Event: n.Event, Finalizers: n.Finalizers})
+	all = append(all, v1alpha1.StageStep{Event: n.Event, Finalizers: n.Finalizers})
 	for i := range n.Patches {
-		steps = append(steps, stepForm{Patch: &n.Patches[i]})
+		all = append(all, v1alpha1.StageStep{Patch: &n.Patches[i]})
 	}
-	return append(steps, stepForm{Delete: n.Delete})
+	return append(all, v1alpha1.StageStep{Delete: n.Delete})
 }
 
-func (f *fromForm) compile() (*gojq.Code, error) {
+var patchTypes = map[v1alpha1.StagePatchType]types.PatchType{
+	v1alpha1.StagePatchTypeJSONPatch: types.JSONPatchType, v1alpha1.StagePatchTypeMergePatch: types.MergePatchType,
+	v1alpha1.StagePatchTypeStrategicMergePatch: types.StrategicMergePatchType, v1alpha1.StagePatchTypeApply: types.ApplyPatchType,
+}
+
+func newTemplate(text string, kind *v1alpha1.StagePatchType) (*template.Template, error) {
+	if kind != nil && patchTypes[*kind] == "" {
+		return nil, fmt.Errorf("type of a patch %q (allowed: json, merge, strategic, apply)", *kind)
+	}
+	return template.New("template").Funcs(new(Cluster).functions()).Parse(strings.TrimSpace(text))
+}
+
+func newSource(n *int64, f *v1alpha1.ExpressionFrom) (s source, err error) {
+	s.number = ptr.Deref(n, -1)
+	text := ""
 	switch {
 	case f == nil:
-		return nil, nil
+		return s, nil
 	case f.JQ != nil:
-		return compile(f.JQ.Expression)
+		text = f.JQ.Expression
 	case f.CEL != nil:
-		text, err := fromCEL(f.CEL.Expression)
-		if err != nil {
-			return nil, err
-		}
-		return compile(text)
+		text, err = fromCEL(f.CEL.Expression)
+	default:
+		text = f.ExpressionFrom
 	}
-	return compile(f.ExpressionFrom)
+	if err == nil {
+		s.from, err = compile(text)
+	}
+	return s, err
 }
 
 // with returns a copy of the stage whose templates have the functions of a cluster.
@@ -366,7 +292,7 @@ func (s *Stage) matches(o *object, content map[string]any) bool {
 	for _, r := range s.match {
 		values := results(r.key, content)
 		among := slices.ContainsFunc(values, func(v string) bool { return slices.Contains(r.values, v) })
-		if ok := map[string]bool{"In": among, "NotIn": !among, "Exists": len(values) > 0, "DoesNotExist": len(values) == 0}[r.operator]; !ok {
+		if ok := map[string]bool{"In": among, "NotIn": !among, "Exists": len(values) > 0, "DoesNotExist": len(values) == 0}[string(r.operator)]; !ok {
 			return false
 		}
 	}
@@ -482,15 +408,10 @@ func (s *source) wait(fields map[string]any) (d time.Duration, known bool) {
 
 // delayOf follows KWOK: what an expression finds replaces the delay, and the jitter may be below it.
 func (c *Cluster) delayOf(s *Stage, fields map[string]any) time.Duration {
-	if s.delay == nil {
-		return 0
-	}
 	d, known := s.delay.wait(fields)
-	if s.upTo != nil && known {
-		if upTo, known := s.upTo.wait(fields); known && upTo > d {
+	if upTo, jitter := s.upTo.wait(fields); known && jitter {
+		if d = min(d, upTo); upTo > d {
 			d += time.Duration(c.rng.Int64N(int64(upTo - d)))
-		} else if known {
-			d = upTo
 		}
 	}
 	return max(d, 0)
@@ -506,7 +427,9 @@ func (c *Cluster) apply(ctx context.Context, o *object, s *Stage) error {
 		}
 		if f := st.Finalizers; f != nil {
 			old := o.meta.GetFinalizers()
-			left := slices.DeleteFunc(slices.Clone(old), func(have string) bool { return f.Empty || slices.Contains(f.Remove, finalizerForm{have}) })
+			left := slices.DeleteFunc(slices.Clone(old), func(have string) bool {
+				return f.Empty || slices.Contains(f.Remove, v1alpha1.FinalizerItem{Value: have})
+			})
 			for _, add := range f.Add {
 				if !slices.Contains(left, add.Value) {
 					left = append(left, add.Value)
@@ -554,33 +477,24 @@ func (c *Cluster) render(o *object, t *template.Template) ([]byte, error) {
 	return nil, fmt.Errorf("template: %w", err)
 }
 
-var patchTypes = map[string]types.PatchType{
-	"json": types.JSONPatchType, "merge": types.MergePatchType, "strategic": types.StrategicMergePatchType, "apply": types.ApplyPatchType,
-}
-
 // subresources is the argument of a client.
-func (p *patchForm) subresources() []string {
-	if p.Subresource == "" {
-		return nil
-	}
-	return []string{p.Subresource}
+func subresources(name string) []string {
+	return slices.DeleteFunc([]string{name}, func(s string) bool { return s == "" })
 }
 
 // patch patches the object. Without a type, lists of a pod or a node merge, and others are replaced.
-func (c *Cluster) patch(ctx context.Context, o *object, p *patchForm, t *template.Template) error {
+func (c *Cluster) patch(ctx context.Context, o *object, p *v1alpha1.StagePatch, t *template.Template) error {
 	data, err := c.render(o, t)
 	if err != nil {
 		return err
 	}
-	kind := patchTypes[p.Type]
-	switch {
-	case kind != "":
-	case o.kind.GroupKind() == podKind, o.kind.GroupKind() == nodeKind:
+	kind := cmp.Or(patchTypes[ptr.Deref(p.Type, "")], types.MergePatchType)
+	if p.Type == nil && (o.kind.GroupKind() == podKind || o.kind.GroupKind() == nodeKind) {
 		kind = types.StrategicMergePatchType
-	default:
-		kind = types.MergePatchType
 	}
-	if p.Root != "" && kind == types.JSONPatchType {
+	switch {
+	case p.Root == "":
+	case kind == types.JSONPatchType:
 		var operations []map[string]any
 		if err := json.Unmarshal(data, &operations); err != nil {
 			return fmt.Errorf("template: %w", err)
@@ -589,17 +503,17 @@ func (c *Cluster) patch(ctx context.Context, o *object, p *patchForm, t *templat
 			op["path"] = fmt.Sprint("/", p.Root, op["path"])
 		}
 		data, err = json.Marshal(operations)
-	} else if p.Root != "" {
+	default:
 		data, err = json.Marshal(map[string]json.RawMessage{p.Root: data})
 	}
 	if err == nil {
-		_, err = c.resource(o).Patch(ctx, o.meta.GetName(), kind, data, metav1.PatchOptions{}, p.subresources()...)
+		_, err = c.resource(o).Patch(ctx, o.meta.GetName(), kind, data, metav1.PatchOptions{}, subresources(p.Subresource)...)
 	}
 	return err
 }
 
 // applyOther creates or changes another object.
-func (c *Cluster) applyOther(ctx context.Context, o *object, p *patchForm, t *template.Template) error {
+func (c *Cluster) applyOther(ctx context.Context, o *object, a *v1alpha1.StageApply, t *template.Template) error {
 	data, err := c.render(o, t)
 	if err != nil {
 		return err
@@ -618,18 +532,17 @@ func (c *Cluster) applyOther(ctx context.Context, o *object, p *patchForm, t *te
 		other.SetNamespace(cmp.Or(other.GetNamespace(), o.meta.GetNamespace()))
 		client = c.client.Resource(mapping.Resource).Namespace(other.GetNamespace())
 	}
-	if p.Subresource == "" {
+	if a.Subresource == "" {
 		if _, err := client.Create(ctx, other, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
-	opts := metav1.PatchOptions{}
-	how := cmp.Or(patchTypes[p.Type], types.ApplyPatchType)
+	opts, how := metav1.PatchOptions{}, cmp.Or(patchTypes[ptr.Deref(a.Type, "")], types.ApplyPatchType)
 	if how == types.ApplyPatchType {
 		opts.FieldManager, opts.Force = "kwok", new(true)
 	}
 	if data, err = other.MarshalJSON(); err == nil {
-		_, err = client.Patch(ctx, other.GetName(), how, data, opts, p.subresources()...)
+		_, err = client.Patch(ctx, other.GetName(), how, data, opts, subresources(a.Subresource)...)
 	}
 	return err
 }

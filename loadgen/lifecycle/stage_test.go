@@ -192,7 +192,7 @@ func TestReadStagesErrors(t *testing.T) {
 		"unknown operator": {stage("x", "matchExpressions: [{key: .a, operator: Like}]", "", "delete: true"), `operator "Like" (allowed: In`},
 		"bad expression":   {stage("x", "matchExpressions: [{key: '.a[', operator: In}]", "", "delete: true"), `expression ".a[": `},
 		"bad duration":     {stage("x", "", "durationFrom: {expressionFrom: '('}", "delete: true"), `expression "(": `},
-		"bad template":     {stage("x", "", "", `statusTemplate: "{{ if }}"`), "template: x:1: "},
+		"bad template":     {stage("x", "", "", `statusTemplate: "{{ if }}"`), "template: template:1: "},
 		"unknown function": {stage("x", "", "", `statusTemplate: "{{ NodeNames }}"`), `function "NodeNames" not defined`},
 	} {
 		path := filepath.Join(t.TempDir(), "stages.yaml")
