@@ -37,11 +37,11 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
 	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/apiserver/resources"
 )
 
 // Delays of the cluster, divided by the speed. A quarter of each is random.
@@ -117,7 +117,7 @@ type object struct {
 	planned  map[string]*action
 	reported map[types.UID]bool // owners that were reported to be elsewhere
 	node     string             // where it takes room
-	takes    resources
+	takes    quantities
 }
 
 // action is a planned action.
@@ -271,7 +271,7 @@ func (c *Cluster) learn(change *apiserver.Change) {
 func kindOf(o runtime.Object) schema.GroupVersionKind {
 	kind := o.GetObjectKind().GroupVersionKind()
 	if kind.Kind == "" {
-		if kinds, _, err := scheme.Scheme.ObjectKinds(o); err == nil {
+		if kinds, _, err := resources.Scheme.ObjectKinds(o); err == nil {
 			kind = kinds[0]
 		}
 	}

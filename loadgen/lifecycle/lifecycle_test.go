@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -32,7 +33,8 @@ type world struct {
 	server  *apiserver.Server
 	cluster *Cluster
 	users   *kubernetes.Clientset
-	err     error // of Run, after stop
+	dynamic dynamic.Interface // of users
+	err     error             // of Run, after stop
 	stop    func()
 }
 
@@ -58,6 +60,9 @@ func inWorld(t *testing.T, opts Options, s *storm.Storm, stages string, f func(*
 			return &rest.Config{Host: "http://in.process", Transport: w.server.Transport(name), QPS: -1}
 		}
 		if w.users, err = kubernetes.NewForConfig(config("user")); err != nil {
+			t.Fatal(err)
+		}
+		if w.dynamic, err = dynamic.NewForConfig(config("user")); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -29,11 +29,11 @@ import (
 // preferred node affinity and PreferNoSchedule. It does not preempt. A node that is not ready counts as tainted, since
 // no node controller taints it, and one without allocatable resources has room for all pods.
 
-// resources are amounts: thousandths of cpu, whole numbers of all others.
-type resources map[corev1.ResourceName]int64
+// quantities are amounts: thousandths of cpu, whole numbers of all others.
+type quantities map[corev1.ResourceName]int64
 
-func amounts(list corev1.ResourceList) resources {
-	out := resources{}
+func amounts(list corev1.ResourceList) quantities {
+	out := quantities{}
 	for name, q := range list {
 		if out[name] = q.Value(); name == corev1.ResourceCPU {
 			out[name] = q.MilliValue()
@@ -45,7 +45,7 @@ func amounts(list corev1.ResourceList) resources {
 // load is the pods of a node.
 type load struct {
 	pods map[*object]bool
-	used resources
+	used quantities
 }
 
 var (
@@ -104,7 +104,7 @@ func (c *Cluster) place(o *object, node string) {
 		return
 	}
 	if c.loads[node] == nil {
-		c.loads[node] = &load{map[*object]bool{}, resources{}}
+		c.loads[node] = &load{map[*object]bool{}, quantities{}}
 	}
 	c.loads[node].pods[o] = true
 	pod, _ := o.object.(*corev1.Pod) // of account or schedule
@@ -350,7 +350,7 @@ func (c *Cluster) rules(pod *corev1.Pod) []rule {
 }
 
 // room checks the resources of a node.
-func room(n *corev1.Node, l *load, asked resources) (why []string, final bool) {
+func room(n *corev1.Node, l *load, asked quantities) (why []string, final bool) {
 	have := amounts(n.Status.Allocatable)
 	if len(have) == 0 {
 		have = amounts(n.Status.Capacity)

@@ -53,6 +53,24 @@ func TestStageFields(t *testing.T) {
 		"DoesNotExist, not": {
 			stages: inMatch("DoesNotExist", "[]"), pod: labelled("a"),
 		},
+		"cel": {
+			stages: stage("x", `matchExpressions: [{cel: {expression: "self.status.phase in ['Pending', 'x'] && !has(self.metadata.deletionTimestamp) && size(self.spec.containers) == 2 && self.spec.containers.exists(c, c.name.startsWith('ma')) && self.metadata.labels['x'] != 'b'"}}]`, "", run),
+			pod:    labelled("a"), phase: "Running",
+		},
+		"cel, a missing field": {stages: stage("x", `matchExpressions: [{cel: {expression: "!(self.metadata.labels.y == 'a')"}}]`, "", run), pod: labelled("a")},
+		"cel, or":              {stages: stage("x", `matchExpressions: [{cel: {expression: "self.none == 1 || (self.status.phase == 'Pending' ? true : false)"}}]`, "", run), phase: "Running"},
+		"durationFrom CEL": {
+			stages: stage("x", isNew, `durationFrom: {cel: {expression: "'3s'"}}`, run), phase: "Running", from: 3 * time.Second, to: 3 * time.Second,
+		},
+		"patches": {
+			stages: stage("x", isNew, "", `patches: [{subresource: status, root: status, type: json, template: '[{op: add, path: /phase, value: {{ default "Running" .none }}}]'}]`),
+			phase:  "Running",
+		},
+		"apply": {
+			stages: stage("x", isNew, "", `delete: false`) + strings.Replace(stage("y", isNew, "", `delete: false`), "next:\n    delete: false",
+				`steps: [{apply: {type: merge, subresource: status, template: '{apiVersion: v1, kind: Pod, metadata: {name: a}, status: {phase: Running}}'}}]`+"\n  weight: 1", 1),
+			phase: "Running",
+		},
 		"other kind": {stages: strings.ReplaceAll(stage("x", isNew, "", run), "kind: Pod", "kind: Node")},
 		"other group": {
 			stages: strings.ReplaceAll(stage("x", isNew, "", run), "apiGroup: v1", "apiGroup: example.com"),
