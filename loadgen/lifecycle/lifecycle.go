@@ -47,6 +47,7 @@ import (
 // Delays of the cluster, divided by the speed. A quarter of each is random.
 const (
 	scheduling = 15 * time.Millisecond // of a pod on an idle scheduler
+	backoff    = time.Second           // of a pod that fitted nowhere
 	collecting = 50 * time.Millisecond // of the garbage collector
 )
 
@@ -117,7 +118,7 @@ type object struct {
 	planned  map[string]*action
 	reported map[types.UID]bool // owners that were reported to be elsewhere
 	node     string             // where it takes room
-	takes    quantities
+	takes    quantities         // of its node; a node has them
 }
 
 // action is a planned action.

@@ -42,6 +42,12 @@ func amounts(list corev1.ResourceList) quantities {
 	return out
 }
 
+func requests(pod *corev1.Pod) quantities {
+	out := amounts(resource.PodRequests(pod, resource.PodResourcesOptions{}))
+	out[corev1.ResourcePods] = 1
+	return out
+}
+
 // load is the pods of a node.
 type load struct {
 	pods map[*object]bool
@@ -66,7 +72,14 @@ func (c *Cluster) account(o *object) {
 		class, ok := o.object.(*storagev1.StorageClass)
 		c.late[o.meta.GetName()] = ok && ptr.Deref(class.VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer
 		c.retry()
-	case nodeKind, claimKind:
+	case nodeKind:
+		if n, ok := o.object.(*corev1.Node); ok {
+			if o.takes = amounts(n.Status.Allocatable); len(o.takes) == 0 {
+				o.takes = amounts(n.Status.Capacity)
+			}
+		}
+		c.retry()
+	case claimKind:
 		c.retry()
 	case podKind:
 		pod, ok := o.object.(*corev1.Pod)
@@ -111,8 +124,7 @@ func (c *Cluster) place(o *object, node string) {
 	if _, repels := terms(pod); len(repels) > 0 {
 		c.repellers[o] = true
 	}
-	o.takes = amounts(resource.PodRequests(pod, resource.PodResourcesOptions{}))
-	o.takes[corev1.ResourcePods] = 1
+	o.takes = requests(pod)
 	for name, n := range o.takes {
 		c.loads[node].used[name] += n
 	}
@@ -137,7 +149,11 @@ func (c *Cluster) schedule(o *object, pod *corev1.Pod) {
 		delete(c.pending, o)
 		return
 	}
-	c.plan(o, "binding", c.about(scheduling), func(ctx context.Context) error {
+	delay := scheduling
+	if c.pending[o] {
+		delay = backoff
+	}
+	c.plan(o, "binding", c.about(delay), func(ctx context.Context) error {
 		pod, ok := o.object.(*corev1.Pod)
 		if !ok || o.node != "" || pod.DeletionTimestamp != nil {
 			return nil
@@ -191,7 +207,7 @@ func (c *Cluster) unscheduled(ctx context.Context, o *object, pod *corev1.Pod, m
 }
 
 // rule is a filter. It returns why a pod does not fit on a node, and whether the end of other pods could not help.
-type rule func(*corev1.Node, *load) (why []string, final bool)
+type rule func(*corev1.Node, *object) (why []string, final bool)
 
 // fit returns the node for a pod, or the message why there is none.
 func (c *Cluster) fit(ctx context.Context, pod *corev1.Pod) (node, message string, err error) {
@@ -210,14 +226,15 @@ func (c *Cluster) fit(ctx context.Context, pod *corev1.Pod) (node, message strin
 		rules := c.rules(pod)
 		preferred, best, at := preferences(pod), int64(0), c.turn
 		for i := range c.nodes {
-			n, ok := c.nodes[(at+1+i)%total].object.(*corev1.Node)
+			o := c.nodes[(at+1+i)%total]
+			n, ok := o.object.(*corev1.Node)
 			if !ok {
 				continue
 			}
 			var why []string
 			final := false
 			for _, r := range rules {
-				if why, final = r(n, cmp.Or(c.loads[n.Name], &load{})); len(why) > 0 {
+				if why, final = r(n, o); len(why) > 0 {
 					break
 				}
 			}
@@ -288,7 +305,7 @@ func tolerates(pod *corev1.Pod, taints []corev1.Taint) bool {
 // rules are the filters for a pod, in the scheduler's order.
 func (c *Cluster) rules(pod *corev1.Pod) []rule {
 	only := func(reason string, final bool, fits func(*corev1.Node) bool) rule {
-		return func(n *corev1.Node, _ *load) ([]string, bool) {
+		return func(n *corev1.Node, _ *object) ([]string, bool) {
 			if fits(n) {
 				return nil, false
 			}
@@ -297,7 +314,7 @@ func (c *Cluster) rules(pod *corev1.Pod) []rule {
 	}
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	matches := func(n *corev1.Node) bool { ok, err := affinity.Match(n); return ok && err == nil }
-	asked := amounts(resource.PodRequests(pod, resource.PodResourcesOptions{}))
+	asked := requests(pod)
 	rules := []rule{
 		only("node(s) were unschedulable", true, func(n *corev1.Node) bool {
 			return !n.Spec.Unschedulable || tolerates(pod, []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}})
@@ -312,7 +329,7 @@ func (c *Cluster) rules(pod *corev1.Pod) []rule {
 			return tolerates(pod, taints)
 		}),
 		only("node(s) didn't match Pod's node affinity/selector", true, matches),
-		func(n *corev1.Node, l *load) ([]string, bool) { return room(n, l, asked) },
+		func(_ *corev1.Node, o *object) ([]string, bool) { return c.room(o, asked) },
 	}
 	for i := range pod.Spec.TopologySpreadConstraints {
 		if t := &pod.Spec.TopologySpreadConstraints[i]; t.WhenUnsatisfiable == corev1.DoNotSchedule {
@@ -350,26 +367,23 @@ func (c *Cluster) rules(pod *corev1.Pod) []rule {
 }
 
 // room checks the resources of a node.
-func room(n *corev1.Node, l *load, asked quantities) (why []string, final bool) {
-	have := amounts(n.Status.Allocatable)
-	if len(have) == 0 {
-		have = amounts(n.Status.Capacity)
-	}
-	lacks := func(name corev1.ResourceName, want int64) bool {
-		switch name {
-		case corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-			if len(have) == 0 {
-				return false
-			}
-		}
-		return want > 0 && l.used[name]+want > have[name]
-	}
-	if lacks(corev1.ResourcePods, 1) {
-		why = append(why, "Too many pods")
-	}
+func (c *Cluster) room(node *object, asked quantities) (why []string, final bool) {
+	have, l := node.takes, c.loads[node.meta.GetName()]
 	for name, want := range asked {
-		if lacks(name, want) {
-			why, final = append(why, "Insufficient "+string(name)), final || want > have[name]
+		if len(have) == 0 && !strings.Contains(string(name), "/") {
+			continue // It has room for all but extended resources.
+		}
+		used := int64(0)
+		if l != nil {
+			used = l.used[name]
+		}
+		if want == 0 || used+want <= have[name] {
+			continue
+		}
+		if final = final || want > have[name] && name != corev1.ResourcePods; name == corev1.ResourcePods {
+			why = append(why, "Too many pods")
+		} else {
+			why = append(why, "Insufficient "+string(name))
 		}
 	}
 	return why, final
@@ -454,7 +468,7 @@ func (c *Cluster) spread(pod *corev1.Pod, t *corev1.TopologySpreadConstraint, co
 		least-- // The pod itself counts.
 	}
 	const reason = "node(s) didn't match pod topology spread constraints"
-	return func(n *corev1.Node, _ *load) ([]string, bool) {
+	return func(n *corev1.Node, _ *object) ([]string, bool) {
 		value, has := n.Labels[t.TopologyKey]
 		switch {
 		case !has:

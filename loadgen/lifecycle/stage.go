@@ -92,6 +92,9 @@ func ReadStages(files ...string) ([]Stage, error) {
 		}
 		stages = append(stages, some...)
 	}
+	if len(stages) == 0 {
+		return nil, &manifest.Error{File: files[len(files)-1], Err: errors.New("it has no stages")}
+	}
 	return stages, nil
 }
 
@@ -107,10 +110,7 @@ func parseStages(file string, data []byte) (stages []Stage, err error) {
 		}
 		stages = append(stages, s)
 	}
-	if len(stages) == 0 {
-		return nil, &manifest.Error{File: file, Err: errors.New("it has no stages")}
-	}
-	return stages, err
+	return stages, nil
 }
 
 func newStage(f *v1alpha1.Stage) (s Stage, err error) {
