@@ -155,17 +155,29 @@ func (c *Cluster) subjectNode() string {
 // version is that of KWOK whose stages are understood.
 const version = "v0.8.0"
 
+// nodeConditions are those of a healthy node.
+const nodeConditions = `[
+	{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"},
+	{"type": "MemoryPressure", "status": "False", "reason": "KubeletHasSufficientMemory", "message": "kubelet has sufficient memory available"},
+	{"type": "DiskPressure", "status": "False", "reason": "KubeletHasNoDiskPressure", "message": "kubelet has no disk pressure"},
+	{"type": "PIDPressure", "status": "False", "reason": "KubeletHasSufficientPID", "message": "kubelet has sufficient PID available"},
+	{"type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated", "message": "RouteController created a route"}]`
+
 // functions are those of the templates: KWOK's (pkg/utils/gotpl and pkg/kwok/controllers, v0.8), and sprig's without
 // those that need more modules.
 func (c *Cluster) functions() template.FuncMap {
 	all := sprig.TxtFuncMap()
+	var healthy any
+	if err := json.Unmarshal([]byte(nodeConditions), &healthy); err != nil {
+		panic(err)
+	}
 	now := func() string { return time.Now().UTC().Format(time.RFC3339Nano) }
 	started := now()
 	maps.Copy(all, template.FuncMap{
 		"Now":            now,
 		"StartTime":      func() string { return started },
 		"Version":        func() string { return version },
-		"NodeConditions": func() any { return nodeConditions() },
+		"NodeConditions": func() any { return healthy },
 		"Quote": func(v any) string {
 			data, _ := json.Marshal(v) // of values that were JSON
 			if strings.HasPrefix(string(data), `"`) {
@@ -192,19 +204,4 @@ func (c *Cluster) functions() template.FuncMap {
 		"PodIPsWith": c.podIPs,
 	})
 	return all
-}
-
-// nodeConditions are those of a healthy node, in the form of JSON.
-func nodeConditions() []any {
-	var out []any
-	for _, c := range [][4]string{
-		{"Ready", "True", "KubeletReady", "kubelet is posting ready status"},
-		{"MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
-		{"DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
-		{"PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"},
-		{"NetworkUnavailable", "False", "RouteCreated", "RouteController created a route"},
-	} {
-		out = append(out, map[string]any{"type": c[0], "status": c[1], "reason": c[2], "message": c[3]})
-	}
-	return out
 }

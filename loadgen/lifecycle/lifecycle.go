@@ -16,7 +16,6 @@ package lifecycle
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -222,10 +221,8 @@ func (c *Cluster) Run(ctx context.Context, config *rest.Config) error {
 
 // harmless reports whether another writer caused an error: its change follows.
 func harmless(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errSkipped)
+	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }
-
-var errSkipped = errors.New("skipped")
 
 // learn updates what is known and plans what follows.
 func (c *Cluster) learn(change *apiserver.Change) {

@@ -126,15 +126,12 @@ var known = map[schema.GroupVersionKind]*Columns{
 		definitions: columns("Last Seen,Type,Reason,Object,+Subobject,+Source,Message,+First Seen,+Count,+Name"),
 		cells:       eventCells,
 	},
-	v1.SchemeGroupVersion.WithKind("Service"): typed("Type,Cluster-IP,External-IP,Port(s),Age,+Selector", serviceCells),
 	v1.SchemeGroupVersion.WithKind("ConfigMap"): typed("Data,Age", func(c *v1.ConfigMap) []any {
 		return []any{int64(len(c.Data) + len(c.BinaryData)), age(c)}
 	}),
 	v1.SchemeGroupVersion.WithKind("Secret"): typed("Type,Data,Age", func(s *v1.Secret) []any {
 		return []any{string(s.Type), int64(len(s.Data)), age(s)}
 	}),
-	v1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"): typed(
-		"Status,Volume,Capacity,Access Modes,StorageClass,VolumeAttributesClass,Age,+VolumeMode", claimCells),
 	appsv1.SchemeGroupVersion.WithKind("Deployment"): typed("Ready,Up-to-date,Available,Age,+Containers,+Images,+Selector", func(d *appsv1.Deployment) []any {
 		ready := fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1))
 		cells := []any{ready, int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), age(d)}
@@ -379,64 +376,6 @@ func eventCells(o runtime.Object, m metav1.Object) []any {
 		source += ", " + host
 	}
 	return []any{last, e.Type, e.Reason, about, e.InvolvedObject.FieldPath, source, strings.TrimSpace(e.Message), first, int64(count), e.Name}
-}
-
-func serviceCells(s *v1.Service) []any {
-	var ports []string
-	for _, p := range s.Spec.Ports {
-		port := strconv.Itoa(int(p.Port))
-		if p.NodePort > 0 {
-			port += fmt.Sprintf(":%d", p.NodePort)
-		}
-		ports = append(ports, port+"/"+string(p.Protocol))
-	}
-	var outside []string
-	for _, i := range s.Status.LoadBalancer.Ingress {
-		if s.Spec.Type == v1.ServiceTypeLoadBalancer && cmp.Or(i.IP, i.Hostname) != "" {
-			outside = append(outside, cmp.Or(i.IP, i.Hostname))
-		}
-	}
-	slices.Sort(outside)
-	external := strings.Join(append(slices.Compact(outside), s.Spec.ExternalIPs...), ",")
-	switch s.Spec.Type {
-	case v1.ServiceTypeClusterIP, v1.ServiceTypeNodePort:
-		external = cmp.Or(external, none)
-	case v1.ServiceTypeLoadBalancer:
-		external = cmp.Or(external, "<pending>")
-	case v1.ServiceTypeExternalName:
-		external = s.Spec.ExternalName
-	default:
-		external = unknown
-	}
-	inside := cmp.Or(s.Spec.ClusterIP, none)
-	if len(s.Spec.ClusterIPs) > 0 {
-		inside = s.Spec.ClusterIPs[0]
-	}
-	return []any{string(s.Spec.Type), inside, external, cmp.Or(strings.Join(ports, ","), none), age(s), labels.FormatLabels(s.Spec.Selector)}
-}
-
-// shortModes are kubectl's names of access modes, in its order.
-var shortModes = [][2]string{{"ReadWriteOnce", "RWO"}, {"ReadOnlyMany", "ROX"}, {"ReadWriteMany", "RWX"}, {"ReadWriteOncePod", "RWOP"}}
-
-func claimCells(c *v1.PersistentVolumeClaim) []any {
-	phase, capacity, modes := string(c.Status.Phase), "", []string(nil)
-	if c.DeletionTimestamp != nil {
-		phase = "Terminating"
-	}
-	if c.Spec.VolumeName != "" {
-		size := c.Status.Capacity[v1.ResourceStorage]
-		capacity = size.String()
-		for _, m := range shortModes {
-			if slices.Contains(c.Status.AccessModes, v1.PersistentVolumeAccessMode(m[0])) {
-				modes = append(modes, m[1])
-			}
-		}
-	}
-	class := cmp.Or(c.Annotations[v1.BetaStorageClassAnnotation], ptr.Deref(c.Spec.StorageClassName, ""))
-	return []any{
-		phase, c.Spec.VolumeName, capacity, strings.Join(modes, ","), class, ptr.Deref(c.Spec.VolumeAttributesClassName, "<unset>"), age(c),
-		string(ptr.Deref(c.Spec.VolumeMode, v1.PersistentVolumeFilesystem)),
-	}
 }
 
 func jobCells(j *batchv1.Job) []any {

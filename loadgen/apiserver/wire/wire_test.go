@@ -272,7 +272,7 @@ func TestCells(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")[1:]
-	if len(lines) < 90 {
+	if len(lines) < 80 {
 		t.Errorf("%d lines", len(lines))
 	}
 	for i := 0; i+1 < len(lines); i += 2 {
