@@ -124,7 +124,9 @@ func (c *Cluster) place(o *object, node string) {
 	if _, repels := terms(pod); len(repels) > 0 {
 		c.repellers[o] = true
 	}
-	o.takes = requests(pod)
+	if o.takes = nil; !o.storm { // The nodes of a storm may be full of its own pods.
+		o.takes = requests(pod)
+	}
 	for name, n := range o.takes {
 		c.loads[node].used[name] += n
 	}
