@@ -41,7 +41,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// play plays a line: an object, "- VERSION KIND [NAMESPACE/]NAME", or "VERSION KIND [NAMESPACE/]NAME EXPRESSION -> RESULTS".
+// play plays a line: an object, "- VERSION KIND [NAMESPACE/]NAME [POLICY]", or "VERSION KIND [NAMESPACE/]NAME EXPRESSION -> RESULTS".
 func (w *world) play(line string) {
 	w.Helper()
 	if strings.HasPrefix(line, "{") {
@@ -62,7 +62,11 @@ func (w *world) play(line string) {
 		name = namespace
 	}
 	if remove {
-		must(w, 0, objects.Delete(w.Context(), name, metav1.DeleteOptions{}))
+		opts := metav1.DeleteOptions{}
+		if len(words) > 3 {
+			opts.PropagationPolicy = new(metav1.DeletionPropagation(words[3]))
+		}
+		must(w, 0, objects.Delete(w.Context(), name, opts))
 		return
 	}
 	w.settle()
