@@ -152,7 +152,7 @@ func (c *Cluster) release(ctx context.Context, o *object) error {
 	case len(solid) == len(refs):
 		return nil
 	case len(solid) > 0:
-		return c.patchMeta(ctx, o, "ownerReferences", solid)
+		return c.patchMeta(ctx, o, o.meta.GetResourceVersion(), "ownerReferences", solid)
 	}
 	policy := metav1.DeletePropagationBackground
 	switch {
@@ -167,7 +167,7 @@ func (c *Cluster) release(ctx context.Context, o *object) error {
 			for i := range free {
 				free[i].BlockOwnerDeletion = new(bool)
 			}
-			if err := c.patchMeta(ctx, o, "ownerReferences", free); err != nil {
+			if err := c.patchMeta(ctx, o, o.meta.GetResourceVersion(), "ownerReferences", free); err != nil {
 				return err
 			}
 			break
@@ -221,7 +221,7 @@ func (c *Cluster) orphan(ctx context.Context, o *object) error {
 	uid := o.meta.GetUID()
 	for _, d := range c.owned[uid] {
 		left := slices.DeleteFunc(slices.Clone(d.meta.GetOwnerReferences()), func(r metav1.OwnerReference) bool { return r.UID == uid })
-		if err := c.patchMeta(ctx, d, "ownerReferences", left); err != nil {
+		if err := c.patchMeta(ctx, d, d.meta.GetResourceVersion(), "ownerReferences", left); err != nil {
 			if harmless(err) {
 				c.plan(o, "orphaning", c.about(collecting), func(ctx context.Context) error { return c.orphan(ctx, o) })
 				return nil
@@ -234,14 +234,16 @@ func (c *Cluster) orphan(ctx context.Context, o *object) error {
 
 func (c *Cluster) dropFinalizer(ctx context.Context, o *object, finalizer string) error {
 	left := slices.DeleteFunc(slices.Clone(o.meta.GetFinalizers()), func(f string) bool { return f == finalizer })
-	return c.patchMeta(ctx, o, "finalizers", left)
+	return c.patchMeta(ctx, o, o.meta.GetResourceVersion(), "finalizers", left)
 }
 
-// patchMeta replaces a list of the metadata, if the object is still the known one.
-func (c *Cluster) patchMeta(ctx context.Context, o *object, field string, list any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		field: list, "uid": o.meta.GetUID(), "resourceVersion": o.meta.GetResourceVersion(),
-	}})
+// patchMeta replaces a list of the metadata, if the object is still the known one, in the version if there is one.
+func (c *Cluster) patchMeta(ctx context.Context, o *object, version, field string, list any) error {
+	fields := map[string]any{field: list, "uid": o.meta.GetUID()}
+	if version != "" {
+		fields["resourceVersion"] = version
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": fields})
 	if err != nil {
 		return err
 	}

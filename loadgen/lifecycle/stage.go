@@ -436,7 +436,7 @@ func (c *Cluster) apply(ctx context.Context, o *object, s *Stage) error {
 				}
 			}
 			if !slices.Equal(left, old) {
-				if err := c.patchMeta(ctx, o, "finalizers", left); err != nil {
+				if err := c.patchMeta(ctx, o, "", "finalizers", left); err != nil {
 					return err
 				}
 			}

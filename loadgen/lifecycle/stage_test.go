@@ -109,6 +109,11 @@ func TestStageFields(t *testing.T) {
 					"delete: true\n    "+run),
 			pod: metav1.ObjectMeta{Finalizers: []string{"example.com/a", "example.com/b"}}, phase: "Running",
 		},
+		"steps in their order": {
+			stages: strings.Replace(stage("x", isNew, "", "delete: false"), "next:\n    delete: false",
+				`steps: [{patch: {root: metadata, template: 'labels: {a: b}'}}, {event: {type: Normal, reason: R, message: m}}, {finalizers: {remove: [{value: example.com/a}]}}, {patch: {root: status, subresource: status, template: 'phase: Failed'}}, {delete: true}]`, 1),
+			pod: metav1.ObjectMeta{Finalizers: []string{"example.com/a"}}, phase: "gone",
+		},
 		"finalizers.empty": {
 			stages: stage("x", "", "", "finalizers: {empty: true}\n    delete: true"),
 			pod:    metav1.ObjectMeta{Finalizers: []string{"example.com/a", "example.com/b"}}, phase: "gone",
