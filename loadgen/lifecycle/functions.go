@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/netip"
@@ -18,7 +19,7 @@ import (
 // addresses are those of nodes and pods. A pod has one of each pod CIDR of its node, and keeps it until it is gone. A
 // node without a CIDR takes blocks of 256 addresses, as many as its pods need.
 type addresses struct {
-	used   map[netip.Addr]types.UID
+	used   map[netip.Addr]bool
 	of     map[types.UID][]netip.Addr
 	next   map[netip.Prefix]netip.Addr // where to look next
 	blocks map[string]netip.Prefix     // of nodes; the last one
@@ -29,7 +30,7 @@ type addresses struct {
 
 func newAddresses() addresses {
 	return addresses{
-		used: map[netip.Addr]types.UID{}, of: map[types.UID][]netip.Addr{}, next: map[netip.Prefix]netip.Addr{},
+		used: map[netip.Addr]bool{}, of: map[types.UID][]netip.Addr{}, next: map[netip.Prefix]netip.Addr{},
 		blocks: map[string]netip.Prefix{}, hosts: map[string]netip.Addr{},
 		block: netip.AddrFrom4([4]byte{10, 1, 0, 0}), host: netip.AddrFrom4([4]byte{172, 16, 0, 1}),
 	}
@@ -55,7 +56,7 @@ func (a *addresses) account(o *object, pod *corev1.Pod) {
 }
 
 func (a *addresses) take(ip netip.Addr, uid types.UID) {
-	a.used[ip] = uid
+	a.used[ip] = true
 	a.of[uid] = append(a.of[uid], ip)
 }
 
@@ -70,7 +71,7 @@ func (a *addresses) free(p netip.Prefix) netip.Addr {
 		if !ip.IsValid() || !p.Contains(ip) {
 			ip = first
 		}
-		if _, taken := a.used[ip]; !taken && p.Contains(ip) {
+		if !a.used[ip] && p.Contains(ip) {
 			a.next[p] = ip.Next()
 			return ip
 		}
@@ -81,7 +82,7 @@ func (a *addresses) free(p netip.Prefix) netip.Addr {
 
 // ofPod returns the addresses of a pod on a node with these CIDRs.
 func (a *addresses) ofPod(uid types.UID, node string, cidrs []string) []netip.Addr {
-	if uid != "" && len(a.of[uid]) > 0 {
+	if len(a.of[uid]) > 0 {
 		return a.of[uid]
 	}
 	var out []netip.Addr
@@ -138,7 +139,7 @@ func (c *Cluster) podIPs(node string, host bool, uid, _, _ string) (ips []string
 			cidrs = []string{n.Spec.PodCIDR}
 		}
 	}
-	for _, ip := range c.addresses.ofPod(types.UID(uid), node, cidrs) {
+	for _, ip := range c.addresses.ofPod(cmp.Or(types.UID(uid), c.subject.meta.GetUID()), node, cidrs) {
 		ips = append(ips, ip.String())
 	}
 	return ips

@@ -137,7 +137,8 @@ func New(opts Options) *Cluster {
 		opts: opts, stages: map[schema.GroupKind][]*Stage{}, wake: make(chan struct{}, 1),
 		rng:     rand.New(rand.NewPCG(uint64(opts.Seed), 0)),
 		objects: map[types.UID]*object{}, owned: map[types.UID]map[types.UID]*object{}, unresolved: map[*object]bool{},
-		loads: map[string]*load{}, repellers: map[*object]bool{}, pending: map[*object]bool{}, spaces: map[string]labels.Set{}, late: map[string]bool{}, addresses: newAddresses(),
+		loads: map[string]*load{}, repellers: map[*object]bool{}, pending: map[*object]bool{},
+		spaces: map[string]labels.Set{}, late: map[string]bool{}, addresses: newAddresses(),
 	}
 	functions := c.functions()
 	for _, s := range opts.Stages {
