@@ -23,6 +23,7 @@ type Spec struct {
 	Manifests []string         `json:"manifests,omitempty" flag:"manifest,array" help:"objects before the storm: files, folders, URLs, -"`
 	Recursive bool             `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
 	Stages    []string         `json:"stages,omitempty" flag:"stages,array" help:"KWOK stages in place of the built-in ones"`
+	Without   []string         `json:"without,omitempty" flag:"without,array" help:"parts of the cluster that are left out: scheduler, kubelet, garbage-collector, namespace"`
 	Rules     string           `json:"rules,omitempty" flag:"rules" help:"what answers what, and what must hold: a file or built-in rules"`
 	// Plans are fault plans, each played by itself: none, all, each (one plan a fault), explore (plans aimed at what the
 	// program does without faults, until one fails), or faults as package fault parses them (default: none and explore).

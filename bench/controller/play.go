@@ -104,7 +104,7 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 		Clients: p.clients, Changed: p.recorder.Observe,
 		// The recorder is outside of the faults: the record has what the client met.
 		Wrap: func(h http.Handler) http.Handler { return p.recorder.Wrap(p.faults.Wrap(h)) },
-		Seed: p.seed, Speed: p.spec.Speed, Storms: p.prepared.storms, Objects: p.prepared.objects, Stages: p.prepared.stages,
+		Seed: p.seed, Speed: p.spec.Speed, Storms: p.prepared.storms, Objects: p.prepared.objects, Stages: p.prepared.stages, Without: p.spec.without(),
 	})
 	if err != nil {
 		return out, err

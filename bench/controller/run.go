@@ -15,6 +15,7 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 	"watchlab/loadgen/fault"
+	"watchlab/loadgen/manifest"
 )
 
 // Options of a run that do not change what is played.
@@ -76,18 +77,21 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if spec.Attach {
 		spec.Programs = []Program{{Label: New}}
 	}
+	if opts.Notify == nil {
+		opts.Notify = func(string) {}
+	}
 	ready, err := prepare(ctx, spec, opts.Stdin)
 	if err != nil {
 		return nil, err
+	}
+	for _, line := range manifest.Settle(ready.objects) {
+		opts.Notify(line)
 	}
 	if opts.Serve == nil {
 		opts.Serve = newSimulated
 	}
 	if opts.Progress == nil {
 		opts.Progress = func(Progress) {}
-	}
-	if opts.Notify == nil {
-		opts.Notify = func(string) {}
 	}
 	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[faultless]*verdict.Outcome{}, suggested: map[faultless][]plan{}, result: &Result{
 		Spec: spec.redacted(), Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),

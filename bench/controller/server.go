@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"watchlab/bench/controller/record"
@@ -46,6 +46,7 @@ type Setup struct {
 	Storms  []*apiserver.Prepared // see [apiserver.Open]
 	Objects []manifest.Object     // that exist before the storm
 	Stages  []lifecycle.Stage     // of the stand-in for the rest of the cluster
+	Without []string              // parts of it that are left out
 }
 
 // simulated is a simulated API server with a stand-in for the rest of the cluster.
@@ -70,10 +71,10 @@ func newSimulated(set Setup) (Server, error) {
 		s.tokens[client], names[token] = token, client
 	}
 	// The cluster sees each change once it exists.
-	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed})
+	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed, Without: set.Without})
 	var err error
 	s.server, err = apiserver.Open(apiserver.Options{
-		Graceful: true,
+		Graceful: true, ForeignNamespaces: slices.Contains(set.Without, lifecycle.Namespaces),
 		Changed: func(c apiserver.Change) {
 			set.Changed(c)
 			s.cluster.Observe(c)
@@ -90,13 +91,9 @@ func newSimulated(set Setup) (Server, error) {
 	if err := s.listen(); err != nil {
 		return nil, errors.Join(err, s.server.Close())
 	}
-	client, err := dynamic.NewForConfig(s.local(record.ByLifecycle))
-	if err != nil {
-		return nil, errors.Join(err, s.server.Close())
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	go func() { s.ended <- s.cluster.Run(ctx, client) }()
+	go func() { s.ended <- s.cluster.Run(ctx, s.local(record.ByLifecycle)) }()
 	return s, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"watchlab/bench/lab"
 	"watchlab/loadgen/fault"
+	"watchlab/loadgen/lifecycle"
 	"watchlab/loadgen/manifest"
 )
 
@@ -48,6 +49,11 @@ func (s Spec) redacted() Spec {
 	}
 	s.Manifests, s.Metrics = lab.RedactAll(s.Manifests), lab.Redact(s.Metrics)
 	return s
+}
+
+// without are the parts in the lists of Without.
+func (s Spec) without() []string {
+	return strings.FieldsFunc(strings.Join(s.Without, ","), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // complete fills in the defaults.
@@ -107,6 +113,11 @@ func (s Spec) Validate() error {
 		return bad("budget", "%v is negative", s.Budget.Duration)
 	case s.Settle.Duration < 0 || s.Warmup.Duration < 0:
 		return bad("settle", "a time is negative")
+	}
+	for _, part := range s.without() {
+		if !slices.Contains(lifecycle.Parts(), part) {
+			return bad("without", "%q (allowed: %s)", part, strings.Join(lifecycle.Parts(), ", "))
+		}
 	}
 	for _, at := range s.Restarts {
 		if at.Duration <= 0 {

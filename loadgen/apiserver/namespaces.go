@@ -123,7 +123,7 @@ func (s *Server) emptyNamespace(by store.Origin, name string) int {
 
 // finish empties a namespace that is being deleted and deletes it if it is empty.
 func (s *Server) finish(by store.Origin, name string) {
-	if s.emptyNamespace(by, name) > 0 {
+	if s.opts.ForeignNamespaces || s.emptyNamespace(by, name) > 0 {
 		return
 	}
 	s.namespaceCollection().edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
@@ -185,7 +185,8 @@ func (s *Server) undefine(by store.Origin, name string) {
 	}
 }
 
-// Create creates or replaces an object as a client would, and its namespace if needed.
+// Create creates or replaces an object as a client would, and its namespace if needed. A new object keeps the uid and
+// the status that it has.
 func (s *Server) Create(u *unstructured.Unstructured) error {
 	res, ok := s.registry.ByKind(u.GroupVersionKind())
 	if !ok {
@@ -202,6 +203,7 @@ func (s *Server) Create(u *unstructured.Unstructured) error {
 		}
 	}
 	path := res.Path(namespace)
+	u.SetResourceVersion("")
 	body, err := u.MarshalJSON()
 	if err != nil {
 		return err
@@ -209,7 +211,7 @@ func (s *Server) Create(u *unstructured.Unstructured) error {
 	if err := s.call(http.MethodPost, path, body); !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	u.SetResourceVersion("")
+	u.SetUID("") // that of another server
 	if body, err = u.MarshalJSON(); err != nil {
 		return err
 	}

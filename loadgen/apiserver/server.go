@@ -90,6 +90,8 @@ type Options struct {
 	// see [patch.Editor.Delete]. Without it, a deleted pod is gone at once and propagation policies have no
 	// effect.
 	Graceful bool
+	// ForeignNamespaces leaves a namespace that is being deleted to a client that empties and finalizes it.
+	ForeignNamespaces bool
 	// ShardedListAndWatch honours the parameter shardSelector, as kube-apiserver does with the feature gate of that name,
 	// which is off by default; without it both ignore the parameter.
 	ShardedListAndWatch bool
@@ -150,7 +152,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		seats:       make(chan struct{}, 600), // as in a real server
 		conns:       map[*conn]struct{}{},
 	}
-	s.editor.Graceful = opts.Graceful
+	s.editor.Graceful, s.editor.ForeignNamespaces = opts.Graceful, opts.ForeignNamespaces
 	if s.registry == nil {
 		s.registry = resources.New()
 	}

@@ -67,6 +67,7 @@ func (s *Server) create(req *request) error {
 	if err != nil {
 		return err
 	}
+	edit.Exported = originOf(req.http.Context()).By == byManifest
 	if err := s.checkNamespace(req, body); err != nil {
 		return err
 	}
@@ -369,7 +370,8 @@ func (s *Server) bind(req *request) error {
 		}
 		pod = pod.DeepCopy()
 		pod.Spec.NodeName = b.Target.Name
-		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{
+		others := slices.DeleteFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodScheduled })
+		pod.Status.Conditions = append(others, v1.PodCondition{
 			Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.Now(),
 		})
 		return patch.Result{Object: pod}, nil

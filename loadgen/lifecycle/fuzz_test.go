@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +25,7 @@ func FuzzStages(f *testing.F) {
 	f.Add([]byte(stage("a", "matchLabels: &a {x: *a}", "durationFrom: {expressionFrom: .metadata}", "statusTemplate: '{{ Quote .x | printf \"%100d\" }}'")))
 	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: "Pending"}}
 	pod.Name, pod.Labels = "x", map[string]string{"a": "b"}
+	cluster := New(Options{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
 		if strings.Contains(string(data), "range") {
@@ -38,17 +38,17 @@ func FuzzStages(f *testing.F) {
 			}
 			return
 		}
-		fields, err := content(pod)
+		fields, err := content(&object{object: pod, meta: pod}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range stages {
 			s.matches(&object{object: pod, meta: pod}, fields)
-			if s.from != nil {
-				results(s.from, fields)
-			}
-			if s.status != nil {
-				_ = s.status.Execute(io.Discard, fields)
+			s.delay.wait(fields)
+			for _, st := range s.with(cluster.functions()).steps {
+				if st.patch != nil {
+					_, _ = cluster.render(&object{object: pod, meta: pod}, st.patch)
+				}
 			}
 		}
 	})

@@ -1,19 +1,21 @@
 // Package lifecycle stands in for the scheduler, the kubelets and the garbage collector of a cluster, so
 // that what a controller creates on a simulated API server runs, ends and is collected as in a cluster.
 //
-//   - Scheduler: a pod without a node is bound to the next ready node in turn, or to a node-0 that does not
-//     exist if there is none. Resources, affinity and taints do not count.
+//   - Scheduler: a pod of the default scheduler is bound to the next node in turn that fits (scheduler.go), or to a
+//     node-0 that does not exist if there is no node at all.
 //   - Stages: [Stage]s change objects some time after they match, as KWOK does. Built in are those of pods:
-//     running, succeeded for pods of Jobs, and the end of marked pods.
+//     running, succeeded for pods of Jobs, readiness gates, and the end of marked pods; and of volume claims: bound.
 //   - Garbage collector: by owner references, in the background, in the foreground and orphaning.
+//
+// Each part can be switched off, so that the real one can take its place.
 //
 // The objects of a storm have their lifecycle in the storm: only the garbage collector, and the end of pods
 // that a client has deleted, act on them.
 package lifecycle
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -26,30 +28,48 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 
 	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/apiserver/resources"
 )
 
 // Delays of the cluster, divided by the speed. A quarter of each is random.
 const (
 	scheduling = 15 * time.Millisecond // of a pod on an idle scheduler
+	backoff    = time.Second           // of a pod that fitted nowhere
 	collecting = 50 * time.Millisecond // of the garbage collector
 )
 
 // stormName is the origin of a storm's changes.
 const stormName = "storm"
 
+// The parts of a [Cluster]. The kubelet is the stages of pods and nodes, and Namespaces is a part of the server.
+const (
+	Scheduler  = "scheduler"
+	Kubelet    = "kubelet"
+	Collector  = "garbage-collector"
+	Namespaces = "namespace"
+)
+
+// Parts are the names of all parts.
+func Parts() []string { return []string{Scheduler, Kubelet, Collector, Namespaces} }
+
 // Options of a [Cluster].
 type Options struct {
-	Stages []Stage
-	Seed   int64   // of delays and weights
-	Speed  float64 // divides all delays; 0 means 1
+	Stages  []Stage
+	Seed    int64    // of delays and weights
+	Speed   float64  // divides all delays; 0 means 1
+	Without []string // parts that are switched off
 }
 
 // Cluster acts on the objects of a server. Its methods are safe for concurrent use.
@@ -64,14 +84,24 @@ type Cluster struct {
 	due    int  // actions in the schedule
 
 	// The fields below belong to Run.
-	client  dynamic.Interface
-	rng     *rand.Rand
-	objects map[types.UID]*object
-	owned   map[types.UID]map[types.UID]*object // dependents by owner
-	nodes   []*object
-	turn    int       // of the next node
-	live    int       // actions of agenda that are not cancelled
-	agenda  []*action // in the order of their times
+	client     dynamic.Interface
+	mapper     *restmapper.DeferredDiscoveryRESTMapper
+	rng        *rand.Rand
+	objects    map[types.UID]*object
+	owned      map[types.UID]map[types.UID]*object // dependents by owner
+	unresolved map[*object]bool                    // with an owner of an unknown kind
+	nodes      []*object
+	loads      map[string]*load      // of nodes
+	repellers  map[*object]bool      // pods with an anti-affinity
+	pending    map[*object]bool      // pods that fit on no node
+	spaces     map[string]labels.Set // labels of namespaces
+	late       map[string]bool       // storage classes that bind volumes when a pod asks for them
+	addresses  addresses
+	subject    *object   // of the template that is rendered
+	turn       int       // of the next node
+	events     int       // that were written
+	live       int       // actions of agenda that are not cancelled
+	agenda     []*action // in the order of their times
 }
 
 // object is the last state of an object, and its planned actions.
@@ -85,6 +115,9 @@ type object struct {
 	gone     bool
 	stage    *Stage // that is scheduled
 	planned  map[string]*action
+	reported map[types.UID]bool // owners that were reported to be elsewhere
+	node     string             // where it takes room
+	takes    quantities         // of its node; a node has them
 }
 
 // action is a planned action.
@@ -103,14 +136,21 @@ func New(opts Options) *Cluster {
 	c := &Cluster{
 		opts: opts, stages: map[schema.GroupKind][]*Stage{}, wake: make(chan struct{}, 1),
 		rng:     rand.New(rand.NewPCG(uint64(opts.Seed), 0)),
-		objects: map[types.UID]*object{}, owned: map[types.UID]map[types.UID]*object{},
+		objects: map[types.UID]*object{}, owned: map[types.UID]map[types.UID]*object{}, unresolved: map[*object]bool{},
+		loads: map[string]*load{}, repellers: map[*object]bool{}, pending: map[*object]bool{},
+		spaces: map[string]labels.Set{}, late: map[string]bool{}, addresses: newAddresses(),
 	}
-	for i := range opts.Stages {
-		s := &opts.Stages[i]
-		c.stages[s.kind] = append(c.stages[s.kind], s)
+	functions := c.functions()
+	for _, s := range opts.Stages {
+		if c.off(Kubelet) && (s.kind == podKind || s.kind == nodeKind) {
+			continue
+		}
+		c.stages[s.kind] = append(c.stages[s.kind], s.with(functions))
 	}
 	return c
 }
+
+func (c *Cluster) off(part string) bool { return slices.Contains(c.opts.Without, part) }
 
 // Observe receives a change of the server. It returns at once.
 func (c *Cluster) Observe(change apiserver.Change) {
@@ -130,10 +170,18 @@ func (c *Cluster) Quiet() bool {
 	return len(c.inbox) == 0 && c.due == 0 && !c.active
 }
 
-// Run acts until ctx ends. The client must not go through faults. The error is ctx's, or that of an action
-// that no retry can mend.
-func (c *Cluster) Run(ctx context.Context, client dynamic.Interface) error {
-	c.client = client
+// Run acts until ctx ends. The client of the configuration must not go through faults. The error is ctx's, or that of
+// an action that no retry can mend.
+func (c *Cluster) Run(ctx context.Context, config *rest.Config) error {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	found, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return err
+	}
+	c.client, c.mapper = client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -174,10 +222,8 @@ func (c *Cluster) Run(ctx context.Context, client dynamic.Interface) error {
 
 // harmless reports whether another writer caused an error: its change follows.
 func harmless(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errSkipped)
+	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }
-
-var errSkipped = errors.New("skipped")
 
 // learn updates what is known and plans what follows.
 func (c *Cluster) learn(change *apiserver.Change) {
@@ -194,7 +240,10 @@ func (c *Cluster) learn(change *apiserver.Change) {
 			c.nodes = append(c.nodes, o)
 		}
 	}
-	c.own(o, m)
+	collected := !c.off(Collector) && change.Resource.Resource != "events"
+	if collected {
+		c.own(o, m)
+	}
 	o.meta, o.object = m, change.Object
 	if m.GetDeletionTimestamp() != nil && change.By != stormName {
 		o.marked = true
@@ -205,11 +254,12 @@ func (c *Cluster) learn(change *apiserver.Change) {
 			c.cancel(o, name)
 		}
 		c.forget(o)
-		return
+	} else if collected {
+		c.collect(o, change.By != stormName && change.By != "")
 	}
-	c.collect(o, change.By != stormName && change.By != "")
-	if o.kind.GroupKind() == podKind {
-		c.schedule(o)
+	c.account(o)
+	if o.gone {
+		return
 	}
 	if !o.storm || o.marked {
 		c.advance(o)
@@ -220,7 +270,7 @@ func (c *Cluster) learn(change *apiserver.Change) {
 func kindOf(o runtime.Object) schema.GroupVersionKind {
 	kind := o.GetObjectKind().GroupVersionKind()
 	if kind.Kind == "" {
-		if kinds, _, err := scheme.Scheme.ObjectKinds(o); err == nil {
+		if kinds, _, err := resources.Scheme.ObjectKinds(o); err == nil {
 			kind = kinds[0]
 		}
 	}
@@ -267,36 +317,31 @@ func (c *Cluster) resource(o *object) dynamic.ResourceInterface {
 	return c.client.Resource(o.resource)
 }
 
-// schedule binds a pod.
-func (c *Cluster) schedule(o *object) {
-	pod, ok := o.object.(*corev1.Pod)
-	if !ok || o.storm || pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 {
-		return
+// event writes an event about an object.
+func (c *Cluster) event(ctx context.Context, o *object, component, kind, reason, message string) error {
+	c.events++
+	now := metav1.Now()
+	e := &corev1.Event{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      fmt.Sprintf("%s.%x", o.meta.GetName(), now.UnixNano()+int64(c.events)),
+			Namespace: cmp.Or(o.meta.GetNamespace(), metav1.NamespaceDefault),
+		},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: o.kind.GroupVersion().String(), Kind: o.kind.Kind, Namespace: o.meta.GetNamespace(), Name: o.meta.GetName(),
+			UID: o.meta.GetUID(), ResourceVersion: o.meta.GetResourceVersion(),
+		},
+		Type: kind, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
+		Source: corev1.EventSource{Component: component}, ReportingController: component,
 	}
-	c.plan(o, "binding", c.about(scheduling), func(ctx context.Context) error {
-		binding := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "Binding",
-			"metadata": map[string]any{"name": pod.Name, "namespace": pod.Namespace, "uid": string(pod.UID)},
-			"target":   map[string]any{"kind": "Node", "name": c.node()},
-		}}
-		_, err := c.resource(o).Create(ctx, binding, metav1.CreateOptions{}, "binding")
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e)
+	if err != nil {
 		return err
-	})
-}
-
-// node is the next ready node.
-func (c *Cluster) node() string {
-	for range c.nodes {
-		c.turn++
-		n, ok := c.nodes[c.turn%len(c.nodes)].object.(*corev1.Node)
-		if !ok || n.Spec.Unschedulable || c.nodes[c.turn%len(c.nodes)].gone {
-			continue
-		}
-		for _, cond := range n.Status.Conditions {
-			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
-				return n.Name
-			}
-		}
 	}
-	return "node-0"
+	events := c.client.Resource(corev1.SchemeGroupVersion.WithResource("events")).Namespace(e.Namespace)
+	_, err = events.Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+	if apierrors.IsForbidden(err) {
+		return nil // The namespace ends.
+	}
+	return err
 }

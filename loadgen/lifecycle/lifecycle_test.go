@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +33,8 @@ type world struct {
 	server  *apiserver.Server
 	cluster *Cluster
 	users   *kubernetes.Clientset
-	err     error // of Run, after stop
+	dynamic dynamic.Interface // of users
+	err     error             // of Run, after stop
 	stop    func()
 }
 
@@ -60,8 +62,7 @@ func inWorld(t *testing.T, opts Options, s *storm.Storm, stages string, f func(*
 		if w.users, err = kubernetes.NewForConfig(config("user")); err != nil {
 			t.Fatal(err)
 		}
-		client, err := dynamic.NewForConfig(config("lifecycle"))
-		if err != nil {
+		if w.dynamic, err = dynamic.NewForConfig(config("user")); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -70,7 +71,7 @@ func inWorld(t *testing.T, opts Options, s *storm.Storm, stages string, f func(*
 		defer w.stop()
 		go func() {
 			defer close(ended)
-			w.err = w.cluster.Run(ctx, client)
+			w.err = w.cluster.Run(ctx, config("lifecycle"))
 		}()
 		f(w)
 	})
@@ -218,7 +219,8 @@ func TestPods(t *testing.T) {
 		}},
 		"pods of Jobs succeed": {nil, []step{{func(w *world) {
 			meta := named("a")
-			meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: w.configMap("j").UID}}
+			job, err := w.users.BatchV1().Jobs("default").Create(w.Context(), &batchv1.Job{ObjectMeta: named("j")}, metav1.CreateOptions{})
+			meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: must(w, job, err).UID}}
 			w.pod(&corev1.Pod{ObjectMeta: meta})
 		}, "a node-0 Succeeded"}}},
 		"pods of a storm are left alone until a client deletes them": {stormOf(), []step{
@@ -322,7 +324,7 @@ func TestRunFails(t *testing.T) {
 		w.pod(&corev1.Pod{ObjectMeta: named("a")})
 		time.Sleep(time.Minute)
 		w.stop()
-		if w.err == nil || !strings.Contains(w.err.Error(), "lifecycle: stage broken of Pod a: statusTemplate: ") {
+		if w.err == nil || !strings.Contains(w.err.Error(), "lifecycle: stage broken of Pod a: template: ") {
 			t.Errorf("Run: %v", w.err)
 		}
 	})

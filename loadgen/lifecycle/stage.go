@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -10,15 +11,21 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
 
 	"github.com/itchyny/gojq"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/kwok/pkg/apis/v1alpha1"
 	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/manifest"
@@ -32,75 +39,38 @@ var builtin embed.FS
 type Stage struct {
 	Name   string
 	kind   schema.GroupKind
+	always bool // it has a selector
 	match  []requirement
 	labels map[string]string
 	notes  map[string]string // annotations
-	weight int
-	delay  time.Duration
-	upTo   time.Duration // with jitter; 0 for none
-	from   *gojq.Code    // a time or a duration in place of delay; nil for none
-	status *template.Template
-	drop   []string // finalizers
-	empty  bool     // drop all finalizers
-	delete bool
+	weight source
+	delay  source // in milliseconds
+	upTo   source // with jitter
+	steps  []step
+}
+
+// source is a number, unless an expression finds another one.
+type source struct {
+	number int64      // negative for none
+	from   *gojq.Code // nil for none
+}
+
+// step is an action of a stage, with the templates of its patches.
+type step struct {
+	v1alpha1.StageStep
+	patch, apply *template.Template
 }
 
 type requirement struct {
 	key      *gojq.Code
-	operator string
+	operator v1alpha1.SelectorOperator
 	values   []string
 }
 
-// The form of a file: a subset of KWOK's Stage, kwok.x-k8s.io/v1alpha1 (KWOK v0.8, pkg/apis/v1alpha1).
-type (
-	stageForm struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Metadata   metav1.ObjectMeta `json:"metadata"`
-		Spec       specForm          `json:"spec"`
-	}
-	specForm struct {
-		ResourceRef struct {
-			APIGroup string `json:"apiGroup"`
-			Kind     string `json:"kind"`
-		} `json:"resourceRef"`
-		Selector struct {
-			MatchLabels      map[string]string `json:"matchLabels"`
-			MatchAnnotations map[string]string `json:"matchAnnotations"`
-			MatchExpressions []struct {
-				Key      string   `json:"key"`
-				Operator string   `json:"operator"`
-				Values   []string `json:"values"`
-			} `json:"matchExpressions"`
-		} `json:"selector"`
-		Weight int `json:"weight"`
-		Delay  struct {
-			Milliseconds int64 `json:"durationMilliseconds"`
-			Jitter       int64 `json:"jitterDurationMilliseconds"`
-			From         struct {
-				Expression string `json:"expressionFrom"`
-			} `json:"durationFrom"`
-		} `json:"delay"`
-		Next struct {
-			StatusTemplate string `json:"statusTemplate"`
-			Finalizers     struct {
-				Remove []struct {
-					Value string `json:"value"`
-				} `json:"remove"`
-				Empty bool `json:"empty"`
-			} `json:"finalizers"`
-			Delete bool           `json:"delete"`
-			Event  map[string]any `json:"event"`
-		} `json:"next"`
-		ImmediateNextStage bool `json:"immediateNextStage"`
-	}
-)
-
-// ReadStages reads the stages of YAML files; without a file, the built-in stages of pods. The fields are
-// those of KWOK's Stage: resourceRef, selector, weight, delay with durationMilliseconds,
-// jitterDurationMilliseconds (the longest delay) and durationFrom.expressionFrom, and next with
-// statusTemplate, finalizers (remove, empty) and delete. event and immediateNextStage have no effect; other
-// fields are errors. Templates have the functions Now, Quote, NodeIP and PodIP. An error is a [*manifest.Error].
+// ReadStages reads the stages of YAML files; without a file, the built-in stages. Documents of other kinds are
+// skipped. The fields are those of KWOK's Stage, v1alpha1, and the functions of its templates KWOK's.
+// immediateNextStage has no effect, because every change is looked at, nor have impersonations; expressions in CEL
+// are those that fromCEL knows. A stage without a selector matches nothing. An error is a [*manifest.Error].
 func ReadStages(files ...string) ([]Stage, error) {
 	read := os.ReadFile
 	if len(files) == 0 {
@@ -122,72 +92,154 @@ func ReadStages(files ...string) ([]Stage, error) {
 		}
 		stages = append(stages, some...)
 	}
+	if len(stages) == 0 {
+		return nil, &manifest.Error{File: files[len(files)-1], Err: errors.New("it has no stages")}
+	}
 	return stages, nil
 }
 
 func parseStages(file string, data []byte) (stages []Stage, err error) {
-	forms, err := manifest.StrictAll[stageForm](file, data)
+	forms, err := manifest.StrictAll[v1alpha1.Stage](file, data, v1alpha1.StageKind)
 	if err != nil {
 		return nil, err
 	}
-	for _, form := range forms {
-		s, err := form.stage()
+	for i := range forms {
+		s, err := newStage(&forms[i])
 		if err != nil {
 			return nil, &manifest.Error{File: file, Err: fmt.Errorf("stage %q: %w", s.Name, err)}
 		}
 		stages = append(stages, s)
 	}
-	if len(stages) == 0 {
-		return nil, &manifest.Error{File: file, Err: errors.New("it has no stages")}
-	}
-	return stages, err
+	return stages, nil
 }
 
-func (f *stageForm) stage() (s Stage, err error) {
-	s.Name = f.Metadata.Name
+func newStage(f *v1alpha1.Stage) (s Stage, err error) {
+	s.Name = f.Name
 	spec := &f.Spec
+	delay := ptr.Deref(spec.Delay, v1alpha1.StageDelay{})
+	number := func(n *int64) int64 { return ptr.Deref(n, 0) }
 	switch {
-	case f.Kind != "Stage" || !strings.HasPrefix(f.APIVersion, "kwok.x-k8s.io/"):
+	case f.Kind != v1alpha1.StageKind || !strings.HasPrefix(f.APIVersion, v1alpha1.GroupVersion.Group+"/"):
 		return s, fmt.Errorf("apiVersion %q and kind %q (want kwok.x-k8s.io/v1alpha1 and Stage)", f.APIVersion, f.Kind)
 	case s.Name == "":
 		return s, errors.New("metadata.name is missing")
 	case spec.ResourceRef.Kind == "":
 		return s, errors.New("spec.resourceRef.kind is missing")
-	case spec.Delay.Milliseconds < 0 || spec.Delay.Jitter < 0 || spec.Weight < 0:
+	case min(int64(spec.Weight), number(delay.DurationMilliseconds), number(delay.JitterDurationMilliseconds)) < 0:
 		return s, errors.New("a delay or the weight is negative")
 	}
-	group, _, hasVersion := strings.Cut(spec.ResourceRef.APIGroup, "/")
+	group, _, hasVersion := strings.Cut(cmp.Or(spec.ResourceRef.APIGroup, "v1"), "/")
 	if !hasVersion && group == "v1" {
 		group = ""
 	}
 	s.kind = schema.GroupKind{Group: group, Kind: spec.ResourceRef.Kind}
-	s.labels, s.notes, s.weight = spec.Selector.MatchLabels, spec.Selector.MatchAnnotations, spec.Weight
-	s.delay, s.upTo = time.Duration(spec.Delay.Milliseconds)*time.Millisecond, time.Duration(spec.Delay.Jitter)*time.Millisecond
-	for _, e := range spec.Selector.MatchExpressions {
-		if !slices.Contains([]string{"In", "NotIn", "Exists", "DoesNotExist"}, e.Operator) {
-			return s, fmt.Errorf("operator %q (allowed: In, NotIn, Exists, DoesNotExist)", e.Operator)
+	if s.always = spec.Selector != nil; s.always {
+		s.labels, s.notes = spec.Selector.MatchLabels, spec.Selector.MatchAnnotations
+		for _, e := range spec.Selector.MatchExpressions {
+			q := v1alpha1.SelectorJQ{Key: e.Key, Operator: e.Operator, Values: e.Values}
+			if e.JQ != nil {
+				q = *e.JQ
+			} else if e.CEL != nil {
+				q = v1alpha1.SelectorJQ{Operator: v1alpha1.SelectorOpIn, Values: []string{"true"}}
+				if q.Key, err = fromCEL(e.CEL.Expression); err != nil {
+					return s, err
+				}
+			}
+			switch q.Operator {
+			case v1alpha1.SelectorOpIn, v1alpha1.SelectorOpNotIn, v1alpha1.SelectorOpExists, v1alpha1.SelectorOpDoesNotExist:
+			default:
+				return s, fmt.Errorf("operator %q (allowed: In, NotIn, Exists, DoesNotExist)", q.Operator)
+			}
+			key, err := compile(q.Key)
+			if err != nil {
+				return s, err
+			}
+			s.match = append(s.match, requirement{key, q.Operator, q.Values})
 		}
-		key, err := compile(e.Key)
+	}
+	if s.weight, err = newSource(new(int64(spec.Weight)), spec.WeightFrom); err != nil {
+		return s, err
+	}
+	if s.delay, err = newSource(new(number(delay.DurationMilliseconds)), delay.DurationFrom); err != nil {
+		return s, err
+	}
+	if s.upTo, err = newSource(delay.JitterDurationMilliseconds, delay.JitterDurationFrom); err != nil {
+		return s, err
+	}
+	for _, one := range steps(spec) {
+		st := step{StageStep: one}
+		if p := one.Patch; p != nil {
+			st.patch, err = newTemplate(p.Template, p.Type)
+		}
+		if a := one.Apply; a != nil && err == nil {
+			st.apply, err = newTemplate(a.Template, a.Type)
+		}
 		if err != nil {
 			return s, err
 		}
-		s.match = append(s.match, requirement{key, e.Operator, e.Values})
+		s.steps = append(s.steps, st)
 	}
-	if text := spec.Delay.From.Expression; text != "" {
-		if s.from, err = compile(text); err != nil {
-			return s, err
-		}
-	}
-	if text := spec.Next.StatusTemplate; text != "" {
-		if s.status, err = template.New(s.Name).Funcs(functions).Parse(text); err != nil {
-			return s, err
-		}
-	}
-	for _, r := range spec.Next.Finalizers.Remove {
-		s.drop = append(s.drop, r.Value)
-	}
-	s.empty, s.delete = spec.Next.Finalizers.Empty, spec.Next.Delete
 	return s, nil
+}
+
+// steps are the steps of a stage, or those that its next stands for.
+func steps(spec *v1alpha1.StageSpec) (all []v1alpha1.StageStep) {
+	n := spec.Next
+	if n == nil || len(spec.Steps) > 0 {
+		return spec.Steps
+	}
+	if n.StatusTemplate != "" && len(n.Patches) == 0 {
+		n.Patches = []v1alpha1.StagePatch{{Subresource: ptr.Deref(n.StatusSubresource, "status"), Root: "status", Template: n.StatusTemplate}}
+	}
+	all = append(all, v1alpha1.StageStep{Event: n.Event, Finalizers: n.Finalizers})
+	for i := range n.Patches {
+		all = append(all, v1alpha1.StageStep{Patch: &n.Patches[i]})
+	}
+	return append(all, v1alpha1.StageStep{Delete: n.Delete})
+}
+
+var patchTypes = map[v1alpha1.StagePatchType]types.PatchType{
+	v1alpha1.StagePatchTypeJSONPatch: types.JSONPatchType, v1alpha1.StagePatchTypeMergePatch: types.MergePatchType,
+	v1alpha1.StagePatchTypeStrategicMergePatch: types.StrategicMergePatchType, v1alpha1.StagePatchTypeApply: types.ApplyPatchType,
+}
+
+func newTemplate(text string, kind *v1alpha1.StagePatchType) (*template.Template, error) {
+	if kind != nil && patchTypes[*kind] == "" {
+		return nil, fmt.Errorf("type of a patch %q (allowed: json, merge, strategic, apply)", *kind)
+	}
+	return template.New("template").Funcs(new(Cluster).functions()).Parse(strings.TrimSpace(text))
+}
+
+func newSource(n *int64, f *v1alpha1.ExpressionFrom) (s source, err error) {
+	s.number = ptr.Deref(n, -1)
+	text := ""
+	switch {
+	case f == nil:
+		return s, nil
+	case f.JQ != nil:
+		text = f.JQ.Expression
+	case f.CEL != nil:
+		text, err = fromCEL(f.CEL.Expression)
+	default:
+		text = f.ExpressionFrom
+	}
+	if err == nil {
+		s.from, err = compile(text)
+	}
+	return s, err
+}
+
+// with returns a copy of the stage whose templates have the functions of a cluster.
+func (s Stage) with(functions template.FuncMap) *Stage {
+	s.steps = slices.Clone(s.steps)
+	for i := range s.steps {
+		for _, t := range []**template.Template{&s.steps[i].patch, &s.steps[i].apply} {
+			if *t != nil {
+				*t = template.Must((*t).Clone()).Funcs(functions)
+			}
+		}
+	}
+	return &s
 }
 
 func compile(expression string) (*gojq.Code, error) {
@@ -201,16 +253,8 @@ func compile(expression string) (*gojq.Code, error) {
 	return nil, fmt.Errorf("expression %q: %w", expression, err)
 }
 
-// functions are those of the templates.
-var functions = template.FuncMap{
-	"Now":    func() string { return time.Now().UTC().Format(time.RFC3339Nano) },
-	"Quote":  func(v any) string { return fmt.Sprintf("%q", fmt.Sprint(v)) },
-	"NodeIP": func() string { return "10.0.0.1" },
-	"PodIP":  func() string { return "10.1.0.1" },
-}
-
-// results are the first values of an expression that are not null, as texts. An expression that takes longer
-// than a second, or returns more than 1,000 values, is cut off.
+// results are the first values of an expression that are not null, as texts; none if it fails. An expression that takes
+// longer than a second, or returns more than 1,000 values, is cut off.
 func results(code *gojq.Code, content map[string]any) (out []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -220,20 +264,24 @@ func results(code *gojq.Code, content map[string]any) (out []string) {
 		if !ok {
 			break
 		}
-		if _, failed := v.(error); v == nil || failed {
-			continue
+		switch v := v.(type) {
+		case nil:
+		case error:
+			return nil
+		case string:
+			out = append(out, v)
+		default:
+			text, _ := gojq.Marshal(v)
+			out = append(out, string(text))
 		}
-		if text, is := v.(string); is {
-			out = append(out, text)
-			continue
-		}
-		text, _ := gojq.Marshal(v)
-		out = append(out, string(text))
 	}
 	return out
 }
 
 func (s *Stage) matches(o *object, content map[string]any) bool {
+	if !s.always {
+		return false
+	}
 	for wanted, have := range map[*map[string]string]map[string]string{&s.labels: o.meta.GetLabels(), &s.notes: o.meta.GetAnnotations()} {
 		for name, value := range *wanted {
 			if got, ok := have[name]; !ok || got != value {
@@ -244,21 +292,27 @@ func (s *Stage) matches(o *object, content map[string]any) bool {
 	for _, r := range s.match {
 		values := results(r.key, content)
 		among := slices.ContainsFunc(values, func(v string) bool { return slices.Contains(r.values, v) })
-		if ok := map[string]bool{"In": among, "NotIn": !among, "Exists": len(values) > 0, "DoesNotExist": len(values) == 0}[r.operator]; !ok {
+		if ok := map[string]bool{"In": among, "NotIn": !among, "Exists": len(values) > 0, "DoesNotExist": len(values) == 0}[string(r.operator)]; !ok {
 			return false
 		}
 	}
 	return true
 }
 
-// content is an object in the form of JSON, with numbers as gojq takes them.
-func content(o runtime.Object) (map[string]any, error) {
-	data, err := json.Marshal(o)
+// content is an object in the form of JSON, with numbers as gojq takes them or, for templates, in their own words.
+func content(o *object, words bool) (out map[string]any, err error) {
+	data, err := json.Marshal(o.object)
 	if err != nil {
 		return nil, err
 	}
-	var out map[string]any
-	return out, json.Unmarshal(data, &out)
+	d := json.NewDecoder(bytes.NewReader(data))
+	if words {
+		d.UseNumber()
+	}
+	if err = d.Decode(&out); err == nil && o.kind.Kind != "" {
+		out["apiVersion"], out["kind"] = o.kind.GroupVersion().String(), o.kind.Kind
+	}
+	return out, err
 }
 
 // advance plans the next stage of an object. A stage that still matches keeps its time.
@@ -267,16 +321,14 @@ func (c *Cluster) advance(o *object) {
 	if len(stages) == 0 {
 		return
 	}
-	fields, err := content(o.object)
+	fields, err := content(o, false)
 	if err != nil {
 		return
 	}
 	var matching []*Stage
-	total := 0
 	for _, s := range stages {
 		if s.matches(o, fields) {
 			matching = append(matching, s)
-			total += max(s.weight, 1)
 		}
 	}
 	if o.stage != nil {
@@ -289,13 +341,7 @@ func (c *Cluster) advance(o *object) {
 	if len(matching) == 0 {
 		return
 	}
-	draw := c.rng.IntN(total)
-	for _, s := range matching {
-		if draw -= max(s.weight, 1); draw < 0 {
-			o.stage = s
-			break
-		}
-	}
+	o.stage = c.draw(matching, fields)
 	s := o.stage
 	c.plan(o, s.action(), c.delayOf(s, fields), func(ctx context.Context) error {
 		o.stage = nil
@@ -306,59 +352,197 @@ func (c *Cluster) advance(o *object) {
 // action is the name of the stage's action.
 func (s *Stage) action() string { return "stage " + s.Name }
 
-// delayOf follows KWOK: what the expression finds replaces the delay, and the jitter may be below it.
-func (c *Cluster) delayOf(s *Stage, fields map[string]any) time.Duration {
-	d := s.delay
-	if s.from != nil {
-		if found := results(s.from, fields); len(found) > 0 {
-			if at, err := time.Parse(time.RFC3339, found[0]); err == nil {
-				d = max(0, time.Until(at))
-			} else if lasts, err := time.ParseDuration(found[0]); err == nil {
-				d = max(0, lasts)
-			}
+// draw draws a stage as KWOK does: by weights; if all are 0, from those whose weight is known, if any is.
+func (c *Cluster) draw(from []*Stage, fields map[string]any) *Stage {
+	total := int64(0)
+	weights := map[*Stage]int64{}
+	for _, s := range from {
+		w, ok := s.weight.number, true
+		if found := s.weight.find(fields); len(found) > 0 {
+			var err error
+			w, err = strconv.ParseInt(strings.TrimSuffix(found[0], ".0"), 0, 64)
+			ok = err == nil
+		}
+		if ok {
+			weights[s] = max(w, 0)
+			total += weights[s]
 		}
 	}
 	switch {
-	case s.upTo > d:
-		d += time.Duration(c.rng.Int64N(int64(s.upTo - d)))
-	case s.upTo > 0:
-		d = s.upTo
+	case total > 0:
+		n := c.rng.Int64N(total)
+		for _, s := range from {
+			if n -= weights[s]; n < 0 {
+				return s
+			}
+		}
+	case len(weights) > 0:
+		from = slices.DeleteFunc(from, func(s *Stage) bool { _, known := weights[s]; return !known })
 	}
-	return d
+	return from[c.rng.IntN(len(from))]
+}
+
+// find returns what the expression finds.
+func (s *source) find(fields map[string]any) []string {
+	if s.from == nil {
+		return nil
+	}
+	return results(s.from, fields)
+}
+
+// wait is a duration: the time until what the expression finds, or what it lasts. It is unknown if that is empty.
+func (s *source) wait(fields map[string]any) (d time.Duration, known bool) {
+	if found := s.find(fields); len(found) > 0 {
+		if found[0] == "" {
+			return 0, false
+		}
+		if at, err := time.Parse(time.RFC3339, found[0]); err == nil {
+			return time.Until(at), true
+		}
+		if lasts, err := time.ParseDuration(found[0]); err == nil {
+			return lasts, true
+		}
+	}
+	return time.Duration(s.number) * time.Millisecond, s.number >= 0
+}
+
+// delayOf follows KWOK: what an expression finds replaces the delay, and the jitter may be below it.
+func (c *Cluster) delayOf(s *Stage, fields map[string]any) time.Duration {
+	d, known := s.delay.wait(fields)
+	if upTo, jitter := s.upTo.wait(fields); known && jitter {
+		if d = min(d, upTo); upTo > d {
+			d += time.Duration(c.rng.Int64N(int64(upTo - d)))
+		}
+	}
+	return max(d, 0)
 }
 
 // apply makes the changes of a stage.
 func (c *Cluster) apply(ctx context.Context, o *object, s *Stage) error {
-	if len(s.drop) > 0 || s.empty {
-		left := slices.DeleteFunc(slices.Clone(o.meta.GetFinalizers()), func(f string) bool { return s.empty || slices.Contains(s.drop, f) })
-		if len(left) < len(o.meta.GetFinalizers()) {
-			if err := c.patchMeta(ctx, o, "finalizers", left); err != nil {
+	for _, st := range s.steps {
+		if e := st.Event; e != nil {
+			if err := c.event(ctx, o, "kwok_controller", e.Type, e.Reason, e.Message); err != nil {
+				return err
+			}
+		}
+		if f := st.Finalizers; f != nil {
+			old := o.meta.GetFinalizers()
+			left := slices.DeleteFunc(slices.Clone(old), func(have string) bool {
+				return f.Empty || slices.Contains(f.Remove, v1alpha1.FinalizerItem{Value: have})
+			})
+			for _, add := range f.Add {
+				if !slices.Contains(left, add.Value) {
+					left = append(left, add.Value)
+				}
+			}
+			if !slices.Equal(left, old) {
+				if err := c.patchMeta(ctx, o, "", "finalizers", left); err != nil {
+					return err
+				}
+			}
+		}
+		if st.Delete {
+			return c.resource(o).Delete(ctx, o.meta.GetName(), metav1.DeleteOptions{
+				GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: new(o.meta.GetUID())},
+			})
+		}
+		if st.patch != nil {
+			if err := c.patch(ctx, o, st.Patch, st.patch); err != nil {
+				return err
+			}
+		}
+		if st.apply != nil {
+			if err := c.applyOther(ctx, o, st.Apply, st.apply); err != nil {
 				return err
 			}
 		}
 	}
-	if s.status != nil {
-		fields, err := content(o.object)
-		if err != nil {
-			return err
-		}
-		var text bytes.Buffer
-		if err := s.status.Execute(&text, fields); err != nil {
-			return fmt.Errorf("statusTemplate: %w", err)
-		}
-		status, err := yaml.YAMLToJSON(text.Bytes())
-		if err != nil {
-			return fmt.Errorf("statusTemplate: %w", err)
-		}
-		patch := append(append([]byte(`{"status":`), status...), '}')
-		if _, err := c.resource(o).Patch(ctx, o.meta.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-			return err
-		}
-	}
-	if s.delete {
-		return c.resource(o).Delete(ctx, o.meta.GetName(), metav1.DeleteOptions{
-			GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: new(o.meta.GetUID())},
-		})
-	}
 	return nil
+}
+
+// render returns what a template says about an object, as JSON.
+func (c *Cluster) render(o *object, t *template.Template) ([]byte, error) {
+	fields, err := content(o, true)
+	if err != nil {
+		return nil, err
+	}
+	c.subject = o
+	var text bytes.Buffer
+	if err = t.Execute(&text, fields); err == nil {
+		var data []byte
+		if data, err = yaml.YAMLToJSON(text.Bytes()); err == nil {
+			return data, nil
+		}
+	}
+	return nil, fmt.Errorf("template: %w", err)
+}
+
+// subresources is the argument of a client.
+func subresources(name string) []string {
+	return slices.DeleteFunc([]string{name}, func(s string) bool { return s == "" })
+}
+
+// patch patches the object. Without a type, lists of a pod or a node merge, and others are replaced.
+func (c *Cluster) patch(ctx context.Context, o *object, p *v1alpha1.StagePatch, t *template.Template) error {
+	data, err := c.render(o, t)
+	if err != nil {
+		return err
+	}
+	kind := cmp.Or(patchTypes[ptr.Deref(p.Type, "")], types.MergePatchType)
+	if p.Type == nil && (o.kind.GroupKind() == podKind || o.kind.GroupKind() == nodeKind) {
+		kind = types.StrategicMergePatchType
+	}
+	switch {
+	case p.Root == "":
+	case kind == types.JSONPatchType:
+		var operations []map[string]any
+		if err := json.Unmarshal(data, &operations); err != nil {
+			return fmt.Errorf("template: %w", err)
+		}
+		for _, op := range operations {
+			op["path"] = fmt.Sprint("/", p.Root, op["path"])
+		}
+		data, err = json.Marshal(operations)
+	default:
+		data, err = json.Marshal(map[string]json.RawMessage{p.Root: data})
+	}
+	if err == nil {
+		_, err = c.resource(o).Patch(ctx, o.meta.GetName(), kind, data, metav1.PatchOptions{}, subresources(p.Subresource)...)
+	}
+	return err
+}
+
+// applyOther creates or changes another object.
+func (c *Cluster) applyOther(ctx context.Context, o *object, a *v1alpha1.StageApply, t *template.Template) error {
+	data, err := c.render(o, t)
+	if err != nil {
+		return err
+	}
+	other := &unstructured.Unstructured{}
+	if err := json.Unmarshal(data, &other.Object); err != nil {
+		return fmt.Errorf("template: %w", err)
+	}
+	kind := other.GroupVersionKind()
+	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return err
+	}
+	var client dynamic.ResourceInterface = c.client.Resource(mapping.Resource)
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		other.SetNamespace(cmp.Or(other.GetNamespace(), o.meta.GetNamespace()))
+		client = c.client.Resource(mapping.Resource).Namespace(other.GetNamespace())
+	}
+	if a.Subresource == "" {
+		if _, err := client.Create(ctx, other, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	opts, how := metav1.PatchOptions{}, cmp.Or(patchTypes[ptr.Deref(a.Type, "")], types.ApplyPatchType)
+	if how == types.ApplyPatchType {
+		opts.FieldManager, opts.Force = "kwok", new(true)
+	}
+	if data, err = other.MarshalJSON(); err == nil {
+		_, err = client.Patch(ctx, other.GetName(), how, data, opts, subresources(a.Subresource)...)
+	}
+	return err
 }

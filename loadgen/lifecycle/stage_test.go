@@ -53,6 +53,24 @@ func TestStageFields(t *testing.T) {
 		"DoesNotExist, not": {
 			stages: inMatch("DoesNotExist", "[]"), pod: labelled("a"),
 		},
+		"cel": {
+			stages: stage("x", `matchExpressions: [{cel: {expression: "self.status.phase in ['Pending', 'x'] && !has(self.metadata.deletionTimestamp) && size(self.spec.containers) == 2 && self.spec.containers.exists(c, c.name.startsWith('ma')) && self.metadata.labels['x'] != 'b'"}}]`, "", run),
+			pod:    labelled("a"), phase: "Running",
+		},
+		"cel, a missing field": {stages: stage("x", `matchExpressions: [{cel: {expression: "!(self.metadata.labels.y == 'a')"}}]`, "", run), pod: labelled("a")},
+		"cel, or":              {stages: stage("x", `matchExpressions: [{cel: {expression: "self.none == 1 || (self.status.phase == 'Pending' ? true : false)"}}]`, "", run), phase: "Running"},
+		"durationFrom CEL": {
+			stages: stage("x", isNew, `durationFrom: {cel: {expression: "'3s'"}}`, run), phase: "Running", from: 3 * time.Second, to: 3 * time.Second,
+		},
+		"patches": {
+			stages: stage("x", isNew, "", `patches: [{subresource: status, root: status, type: json, template: '[{op: add, path: /phase, value: {{ default "Running" .none }}}]'}]`),
+			phase:  "Running",
+		},
+		"apply": {
+			stages: stage("x", isNew, "", `delete: false`) + strings.Replace(stage("y", isNew, "", `delete: false`), "next:\n    delete: false",
+				`steps: [{apply: {type: merge, subresource: status, template: '{apiVersion: v1, kind: Pod, metadata: {name: a}, status: {phase: Running}}'}}]`+"\n  weight: 1", 1),
+			phase: "Running",
+		},
 		"other kind": {stages: strings.ReplaceAll(stage("x", isNew, "", run), "kind: Pod", "kind: Node")},
 		"other group": {
 			stages: strings.ReplaceAll(stage("x", isNew, "", run), "apiGroup: v1", "apiGroup: example.com"),
@@ -90,6 +108,11 @@ func TestStageFields(t *testing.T) {
 				stage("y", `matchExpressions: [{key: ".metadata.finalizers | join(\",\")", operator: In, values: ["example.com/a"]}]`, "",
 					"delete: true\n    "+run),
 			pod: metav1.ObjectMeta{Finalizers: []string{"example.com/a", "example.com/b"}}, phase: "Running",
+		},
+		"steps in their order": {
+			stages: strings.Replace(stage("x", isNew, "", "delete: false"), "next:\n    delete: false",
+				`steps: [{patch: {root: metadata, template: 'labels: {a: b}'}}, {event: {type: Normal, reason: R, message: m}}, {finalizers: {remove: [{value: example.com/a}]}}, {patch: {root: status, subresource: status, template: 'phase: Failed'}}, {delete: true}]`, 1),
+			pod: metav1.ObjectMeta{Finalizers: []string{"example.com/a"}}, phase: "gone",
 		},
 		"finalizers.empty": {
 			stages: stage("x", "", "", "finalizers: {empty: true}\n    delete: true"),
@@ -182,7 +205,9 @@ func TestReadStagesErrors(t *testing.T) {
 		"empty":            {"", "it has no stages"},
 		"no YAML":          {"a: [", ":1: "},
 		"unknown field":    {strings.Replace(ok, "  next:", "  patches: []\n  next:", 1), `:8: unknown field "patches"`},
-		"not a stage":      {strings.Replace(ok, "kind: Stage", "kind: Pod", 1), `kind "Pod" (want kwok.x-k8s.io/v1alpha1 and Stage)`},
+		"bad CEL":          {stage("x", "matchExpressions: [{cel: {expression: 'self.a ='}}]", "", "delete: true"), `"self.a =": " =" is no CEL`},
+		"unknown in CEL":   {stage("x", "matchExpressions: [{cel: {expression: 'size(a)'}}]", "", "delete: true"), `unknown name "a"`},
+		"not a stage":      {strings.Replace(ok, "kind: Stage", "kind: Pod", 1), "it has no stages"},
 		"other API":        {strings.Replace(ok, "kwok.x-k8s.io", "example.com", 1), `apiVersion "example.com/v1alpha1"`},
 		"no name":          {strings.Replace(ok, "name: x", "labels: {}", 1), "metadata.name is missing"},
 		"no kind":          {strings.Replace(ok, ", kind: Pod", "", 1), `"x": spec.resourceRef.kind is missing`},
@@ -190,8 +215,8 @@ func TestReadStagesErrors(t *testing.T) {
 		"unknown operator": {stage("x", "matchExpressions: [{key: .a, operator: Like}]", "", "delete: true"), `operator "Like" (allowed: In`},
 		"bad expression":   {stage("x", "matchExpressions: [{key: '.a[', operator: In}]", "", "delete: true"), `expression ".a[": `},
 		"bad duration":     {stage("x", "", "durationFrom: {expressionFrom: '('}", "delete: true"), `expression "(": `},
-		"bad template":     {stage("x", "", "", `statusTemplate: "{{ if }}"`), "template: x:1: "},
-		"unknown function": {stage("x", "", "", `statusTemplate: "{{ NodeName }}"`), `function "NodeName" not defined`},
+		"bad template":     {stage("x", "", "", `statusTemplate: "{{ if }}"`), "template: template:1: "},
+		"unknown function": {stage("x", "", "", `statusTemplate: "{{ NodeNames }}"`), `function "NodeNames" not defined`},
 	} {
 		path := filepath.Join(t.TempDir(), "stages.yaml")
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {

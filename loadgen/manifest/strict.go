@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -74,14 +75,18 @@ func Strict(file string, data []byte, to any) error {
 	return nil
 }
 
-// StrictAll is [Strict] of each document of a file.
-func StrictAll[T any](file string, data []byte) (all []T, err error) {
+// StrictAll is [Strict] of each document of a file that has the kind, or none.
+func StrictAll[T any](file string, data []byte, kind string) (all []T, err error) {
 	docs, bad := splitYAML(data)
 	if bad != nil {
 		bad.File = file
 		return nil, bad
 	}
 	for _, d := range docs {
+		var named metav1.TypeMeta
+		if CheckAliases(d.data) == nil && yaml.Unmarshal(d.data, &named) == nil && named.Kind != "" && named.Kind != kind {
+			continue
+		}
 		var v T
 		if err := Strict(file, d.data, &v); err != nil {
 			at, _ := errors.AsType[*Error](err)

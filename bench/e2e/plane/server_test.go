@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -73,7 +72,7 @@ func serve(set controller.Setup) (controller.Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &server{setup: set, token: apiserver.NewToken(), authors: newAuthors(), cancel: cancel, changed: make(chan struct{})}
-	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed})
+	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed, Without: set.Without})
 	var err error
 	if s.plane, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
 		return nil, err
@@ -99,11 +98,7 @@ func (s *server) start(ctx context.Context) error {
 			return err
 		}
 	}
-	client, err := dynamic.NewForConfig(s.local(record.ByLifecycle))
-	if err != nil {
-		return err
-	}
-	s.ended.Go(func() { s.fail(s.cluster.Run(ctx, client)) })
+	s.ended.Go(func() { s.fail(s.cluster.Run(ctx, s.local(record.ByLifecycle))) })
 	return s.listen()
 }
 

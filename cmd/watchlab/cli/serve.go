@@ -121,7 +121,7 @@ func (v *service) readToken() (string, error) {
 }
 
 // load reads all input.
-func (v *service) load(ctx context.Context, stdin io.Reader) (err error) {
+func (v *service) load(ctx context.Context, stdin io.Reader, stderr io.Writer) (err error) {
 	if err := v.check(); err != nil {
 		return err
 	}
@@ -143,6 +143,7 @@ func (v *service) load(ctx context.Context, stdin io.Reader) (err error) {
 		if err != nil {
 			return badFlag("manifest", err)
 		}
+		warnEach(stderr, manifest.Settle(o.Objects), func(line string) string { return line })
 	}
 	o.Set = &storm.Set{}
 	if v.from.Storm.Name != "" {
@@ -154,7 +155,7 @@ func (v *service) load(ctx context.Context, stdin io.Reader) (err error) {
 }
 
 func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-	if err := v.load(ctx, stdin); err != nil {
+	if err := v.load(ctx, stdin, stderr); err != nil {
 		return err
 	}
 	v.opts.Say = func(text string) { fmt.Fprintln(stdout, text) }

@@ -48,7 +48,9 @@ type Editor struct {
 	Suffix func() string // of a generated name, by default 5 random characters
 	// Graceful is the deletion of a cluster with kubelets and a garbage collector; see Delete.
 	Graceful bool
-	managers sync.Map // managerKey → *cachedManager
+	// ForeignNamespaces keeps a namespace until the finalizers of its spec are gone, too.
+	ForeignNamespaces bool
+	managers          sync.Map // managerKey → *cachedManager
 }
 
 // New returns an editor.
@@ -70,6 +72,8 @@ type Request struct {
 	// Force lets server-side apply take fields from other managers. Other requests
 	// must not have it; nil means that the query omits it.
 	Force *bool
+	// Exported makes a new object keep the uid, the creation time, the generation and the status that its body has.
+	Exported bool
 }
 
 // Result is the outcome of a request.
@@ -108,6 +112,7 @@ func (x *edit) create(body []byte) error {
 	if err != nil {
 		return err
 	}
+	given := obj.DeepCopyObject().(object)
 	wipeSystemFields(obj)
 	if err := x.match(obj); err != nil {
 		return err
@@ -119,7 +124,11 @@ func (x *edit) create(body []byte) error {
 	if obj, err = x.track(x.res.NewObject(), obj); err != nil {
 		return err
 	}
-	return x.finishCreate(obj)
+	if err := x.finishCreate(obj); err != nil || !x.Exported {
+		return err
+	}
+	keepExported(x.Object, given)
+	return nil
 }
 
 // finishCreate completes a new object of a body or an apply.
@@ -192,7 +201,7 @@ func (x *edit) finishUpdate(live, obj object) error {
 	}
 	x.Object = obj
 	switch {
-	case emptied(obj, live):
+	case x.emptied(obj, live):
 		x.Gone = true
 	case same(obj, live):
 		x.Object, x.Unchanged = live, true

@@ -299,6 +299,22 @@ func wipeSystemFields(m object) {
 	m.SetSelfLink("")
 }
 
+// keepExported restores what only the system sets, where an exported object has it.
+func keepExported(m, given object) {
+	if uid := given.GetUID(); uid != "" {
+		m.SetUID(uid)
+	}
+	if born := given.GetCreationTimestamp(); !born.IsZero() {
+		m.SetCreationTimestamp(born)
+	}
+	if n := given.GetGeneration(); n > 0 && m.GetGeneration() > 0 {
+		m.SetGeneration(n)
+	}
+	if status := parts(given)["status"]; status != nil && !reflect.ValueOf(status).IsZero() {
+		setStatus(m, given)
+	}
+}
+
 // keepSystemFields restores the fields that an update must not change.
 func keepSystemFields(m, old object) {
 	if m.GetUID() == "" {
@@ -377,9 +393,13 @@ const (
 	longestSuffix = 5
 )
 
-// emptied reports whether an update removed the last finalizer of an object being deleted.
-func emptied(m, old object) bool {
+// emptied reports whether an update removed the last finalizer of an object being deleted. Those in the spec of a
+// namespace count if a client removes them.
+func (e *Editor) emptied(m, old object) bool {
 	if len(m.GetFinalizers()) > 0 || old.GetDeletionTimestamp() == nil {
+		return false
+	}
+	if ns, ok := m.(*corev1.Namespace); ok && e.ForeignNamespaces && len(ns.Spec.Finalizers) > 0 {
 		return false
 	}
 	grace := old.GetDeletionGracePeriodSeconds()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -260,6 +261,34 @@ func checkList(t *testing.T, f Form, untyped bool, data []byte, m metav1.ListMet
 		want.TypeMeta = metav1.TypeMeta{}
 		if diff := cmp.Diff(want, &list.Items[i]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", f.Media(), diff)
+		}
+	}
+}
+
+// TestCells: the cells of common kinds are those of a real server.
+func TestCells(t *testing.T) {
+	data, err := os.ReadFile("testdata/tables.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")[1:]
+	if len(lines) < 80 {
+		t.Errorf("%d lines", len(lines))
+	}
+	for i := 0; i+1 < len(lines); i += 2 {
+		o, kind, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(lines[i]), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := NewKind(*kind, kind.Kind+"List", false, ColumnsOf(*kind)).table(metav1.ListMeta{}, []runtime.Object{o}, TableBare)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		e := json.NewEncoder(&got)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(table.Rows[0].Cells); err != nil || got.String() != lines[i+1]+"\n" {
+			t.Errorf("%s: %s want %s %v", lines[i], &got, lines[i+1], err)
 		}
 	}
 }
