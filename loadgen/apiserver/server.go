@@ -16,8 +16,7 @@
 // (package wire). Objects need an existing namespace, and its deletion deletes them. Objects
 // of a storm can be written, too; see [store.Log.Release].
 //
-// A resourceVersion is a position in the log of one resource (package store). As in the
-// API, it compares only with those of the same resource. Without writes to a storm's
+// A resourceVersion is a revision of the whole server (package store), as of etcd. Without writes to a storm's
 // resource, it is the sequence number of the storm's event.
 //
 // docs/fidelity.md, written by a test of bench/e2e, compares the answers with those of
@@ -111,6 +110,7 @@ type Server struct {
 
 	colMu       sync.RWMutex                                // guards collections
 	collections map[schema.GroupVersionResource]*collection // by keyOf
+	revision    store.Revision                              // of all their logs
 
 	lists, watches, snapshots atomic.Int64 // requests
 	wire                      atomic.Int64 // written bytes

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -40,8 +41,8 @@ func coerce(res *resources.Resource, u *unstructured.Unstructured, report bool) 
 	return unknown, nil
 }
 
-// Defaults adds the defaults of a custom resource's version to an object that was
-// written in another version.
+// Defaults adds the defaults of a custom resource's stored version to an object that was
+// written in another version: a real server has them when it reads the object.
 func Defaults(res *resources.Resource, obj runtime.Object) {
 	if u, ok := obj.(*unstructured.Unstructured); ok && res.Custom != nil {
 		addDefaults(u.Object, res.Custom.Structural)
@@ -210,8 +211,14 @@ func (e *Editor) Scale(res *resources.Resource, current runtime.Object) (*autosc
 		return nil, asStatus(err)
 	}
 	scale, err := scaleOf(res, live)
+	if err == nil && scale.Spec.Replicas == unsetReplicas {
+		err = apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", scalePaths(res).SpecReplicasPath))
+	}
 	return scale, asStatus(err)
 }
+
+// unsetReplicas is the number of an object without the field, as in a real server: a patch may set it.
+const unsetReplicas = math.MinInt32
 
 func scaleOf(res *resources.Resource, live object) (*autoscalingv1.Scale, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
@@ -231,7 +238,7 @@ func scaleOf(res *resources.Resource, live object) (*autoscalingv1.Scale, error)
 	case !found && res.Custom == nil:
 		spec = 1 // the default of the built-in kinds
 	case !found:
-		return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist in %s", paths.SpecReplicasPath, res))
+		spec = unsetReplicas
 	}
 	status, _, err := unstructured.NestedInt64(content, fieldsOf(paths.StatusReplicasPath)...)
 	if err != nil {
@@ -244,7 +251,10 @@ func scaleOf(res *resources.Resource, live object) (*autoscalingv1.Scale, error)
 
 // scaleSelector returns the selector of the pods as text.
 func scaleSelector(content map[string]any, paths *apiextensionsv1.CustomResourceSubresourceScale) (string, error) {
-	if path := paths.LabelSelectorPath; path != nil && *path != "" {
+	if path := paths.LabelSelectorPath; paths != builtinScale {
+		if path == nil || *path == "" {
+			return "", nil
+		}
 		text, _, err := unstructured.NestedString(content, fieldsOf(*path)...)
 		return text, err
 	}
@@ -332,6 +342,8 @@ func (x *edit) editScale(current runtime.Object, kind types.PatchType, body []by
 
 func (x *edit) rescale(live object, scale *autoscalingv1.Scale) error {
 	switch {
+	case scale.Spec.Replicas == unsetReplicas:
+		return apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", scalePaths(x.res).SpecReplicasPath))
 	case scale.UID != "" && scale.UID != live.GetUID():
 		return x.otherUID(scale.UID, live.GetUID())
 	case scale.ResourceVersion != "" && scale.ResourceVersion != live.GetResourceVersion():
