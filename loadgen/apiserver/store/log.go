@@ -133,6 +133,7 @@ func (r *Recording) Play(version *Revision, retain int, renumber bool) *Log {
 	l.Raise(uint64(r.storm.Initial))
 	version.raise(uint64(r.storm.Initial))
 	if renumber && r.storm.Initial == 0 {
+		l.advance()
 		l.fork()
 	}
 	return l
