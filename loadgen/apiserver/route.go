@@ -32,6 +32,11 @@ type target struct {
 
 func (t *target) key() string { return storm.ObjectKey(t.namespace, t.name) }
 
+func (t *target) hasSubresource() bool {
+	_, ok := t.resource.Subresource(t.subresource)
+	return ok || t.subresource == ""
+}
+
 // target parses a path: /api/VERSION/ or /apis/GROUP/VERSION/, an optional namespaces/NAMESPACE/,
 // and RESOURCE[/NAME[/SUBRESOURCE]]. It returns false for unknown resources.
 func (s *Server) target(path string) (target, bool) {
@@ -67,9 +72,8 @@ func (s *Server) target(path string) (target, bool) {
 	}
 	if len(parts) > 2 {
 		t.subresource = parts[2]
-		_, ok = res.Subresource(t.subresource)
 	}
-	return t, ok
+	return t, res.Custom != nil || t.hasSubresource()
 }
 
 // request is a request in progress.
@@ -87,6 +91,9 @@ type request struct {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
+	if !t.hasSubresource() { // of a custom resource
+		return apierrors.NewNotFound(t.resource.GVR.GroupResource(), t.name)
+	}
 	verb := verbOf(r.Method, &t)
 	if verb == "" {
 		return notAllowed()
@@ -108,6 +115,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	shape, ok := form.Shape().Carry(query.Get("includeObject"))
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", query.Get("includeObject")))
+	}
+	if c := t.resource.Custom; c != nil && c.Warning != "" {
+		warn(w, []string{c.Warning})
 	}
 	req := &request{target: t, server: s, w: w, http: r, form: wire.FormOf(form.Media(), shape)}
 	if !t.resource.Storable() {

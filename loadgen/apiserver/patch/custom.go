@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -12,6 +13,7 @@ import (
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -125,13 +127,37 @@ func (x *edit) validate(obj, old object) error {
 		for _, err := range res.Custom.Validator.Validate(u.Object).Errors {
 			errs = append(errs, fieldError(err))
 		}
-		errs = append(errs, validateScale(u, res)...)
 		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, res.Custom.Structural, u.Object)...)
+		if before, ok := old.(*unstructured.Unstructured); ok {
+			errs = slices.DeleteFunc(errs, func(e *field.Error) bool { return unchanged(e, before.Object, u.Object) })
+		}
+		errs = append(errs, validateScale(u, res)...)
 	}
 	if errs = append(errs, validateMeta(res, obj, old)...); len(errs) > 0 {
 		return resources.Invalid(res.GVK.GroupKind(), obj.GetName(), errs)
 	}
 	return nil
+}
+
+// unchanged reports whether an error is in a part of an object that a write leaves as it was: a real server ratchets
+// its validation. Items of lists count as changed if their list is.
+func unchanged(e *field.Error, old, obj any) bool {
+	path := strings.Split(e.Field, ".")
+	if e.Type == field.ErrorTypeRequired {
+		path = path[:len(path)-1] // the error is that of the object without it
+	}
+	for i := 0; ; i++ {
+		if apiequality.Semantic.DeepEqual(old, obj) {
+			return true
+		}
+		before, ok := old.(map[string]any)
+		now, is := obj.(map[string]any)
+		if !ok || !is || i == len(path) {
+			return false
+		}
+		name, _, _ := strings.Cut(path[i], "[")
+		old, obj = before[name], now[name]
+	}
 }
 
 // validateScale returns the errors of the fields of a scale subresource.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/kube-openapi/pkg/schemamutation"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
@@ -29,6 +30,7 @@ type Custom struct {
 	// Schema is the schema for OpenAPI, never nil. It describes apiVersion, kind and
 	// metadata only if the manifest does.
 	Schema     *spec.Schema
+	Warning    string                       // of a deprecated version, or ""
 	Structural *structuralschema.Structural // for pruning and defaults
 	Validator  *validate.SchemaValidator    // of objects
 	*Definition
@@ -66,8 +68,10 @@ func (r *Registry) Define(old, crd *apiextensionsv1.CustomResourceDefinition) (*
 	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(crd)
 	m := (*manifest)(crd)
 	errs := m.validate()
-	if old != nil {
+	if want := m.Spec.Names.Plural + "." + m.Spec.Group; old != nil {
 		errs = append(errs, m.validateUpdate(old)...)
+	} else if m.Name != want {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Name, "must be spec.names.plural+\".\"+spec.group"))
 	}
 	var d *definition
 	var stored *Resource
@@ -162,9 +166,6 @@ func (m *manifest) validate() field.ErrorList {
 		for _, msg := range utilvalidation.IsDNS1035Label(value) {
 			errs = append(errs, field.Invalid(path, value, msg))
 		}
-	}
-	if want := m.Spec.Names.Plural + "." + m.Spec.Group; m.Name != want {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Name, "must be spec.names.plural+\".\"+spec.group"))
 	}
 	switch msgs := utilvalidation.IsDNS1123Subdomain(m.Spec.Group); {
 	case m.Spec.Group == "":
@@ -341,7 +342,27 @@ func (m *manifest) definition() (*definition, *Resource, field.ErrorList) {
 	}
 	slices.SortFunc(d.resources, inDiscoveryOrder)
 	shared.Versions = d.resources
+	for _, res := range d.resources {
+		if res.Custom.Version.Deprecated {
+			res.Custom.Warning = res.deprecation()
+		}
+	}
 	return d, shared.Storage, errs
+}
+
+// deprecation returns the warning of a deprecated version of a custom resource.
+func (r *Resource) deprecation() string {
+	if text := r.Custom.Version.DeprecationWarning; text != nil {
+		return *text
+	}
+	say := func(r *Resource) string { return r.GVK.GroupVersion().String() + " " + r.GVK.Kind }
+	text := say(r) + " is deprecated"
+	for _, other := range r.Custom.Versions { // the preferred one first
+		if !other.Custom.Version.Deprecated && version.CompareKubeAwareVersionStrings(other.GVR.Version, r.GVR.Version) > 0 {
+			return text + "; use " + say(other)
+		}
+	}
+	return text
 }
 
 // custom prepares the schema of a version for all its uses.
