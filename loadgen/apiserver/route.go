@@ -194,6 +194,8 @@ type collection struct {
 	encoder store.Encoder       // kind, or the collection, if objects may be stored as an earlier definition had them
 	since   uint64              // the version up to which they may
 	log     *store.Log
+	// recorded is the resource of the log's storm; empty without one.
+	recorded schema.GroupVersionResource
 }
 
 func newCollection(stored *resources.Resource, log *store.Log, since uint64) *collection {
@@ -282,10 +284,11 @@ func (s *Server) redefine(stored *resources.Resource) {
 	defer s.colMu.Unlock()
 	if c := s.collections[key]; c != nil {
 		since := s.revision.Now()
-		if c.since == math.MaxUint64 || slices.ContainsFunc(s.storms, func(st *collection) bool { return st.log == c.log }) {
+		if !c.recorded.Empty() {
 			since = math.MaxUint64 // Events to come are as they were recorded.
 		}
 		s.collections[key] = newCollection(stored, c.log, since)
+		s.collections[key].recorded = c.recorded
 		s.watching.end(c.log)
 	}
 }

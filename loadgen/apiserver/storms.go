@@ -87,12 +87,17 @@ func (s *Server) add(p *Prepared) error {
 	if err != nil {
 		return fail(err)
 	}
-	if _, has := s.collections[keyOf(res)]; has {
+	log := p.recording.Play(&s.revision, s.opts.Retain, p.renumber)
+	if other, has := s.collections[keyOf(res)]; has && other.recorded == res.GVR {
 		return fail(fmt.Errorf("%s has a storm already", res))
+	} else if has { // Another version of the same objects is not served.
+		s.storms = append(s.storms, &collection{log: log})
+		return nil
 	}
-	c := &collection{stored: res, kind: p.kind, encoder: p.kind, log: p.recording.Play(&s.revision, s.opts.Retain, p.renumber)}
+	c := &collection{stored: res, recorded: res.GVR, kind: p.kind, encoder: p.kind, log: log}
 	if stored := s.storedOf(res); stored != res { // recorded in another version
-		c = newCollection(stored, c.log, math.MaxUint64)
+		c = newCollection(stored, log, math.MaxUint64)
+		c.recorded = res.GVR
 	}
 	s.watching.follow(c.log)
 	s.collections[keyOf(res)] = c

@@ -2,15 +2,15 @@ package patch
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
+	"net"
 	"net/url"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"watchlab/loadgen/apiserver/resources"
 )
@@ -71,44 +73,40 @@ func convertCustom(c *resources.Custom, u *unstructured.Unstructured, to schema.
 
 // callWebhook converts an object by the webhook of its definition.
 func callWebhook(c *resources.Custom, u *unstructured.Unstructured, to string) (*unstructured.Unstructured, error) {
-	failed := func(err error) (*unstructured.Unstructured, error) { return nil, fmt.Errorf("failed: %w", err) }
 	hook := c.Conversion.Webhook
 	id := types.UID(uuid.NewString())
-	version := "v1"
-	for _, v := range hook.ConversionReviewVersions {
-		if v == "v1" || v == "v1beta1" {
-			version = v
-			break
-		}
+	version := hook.ConversionReviewVersions[slices.IndexFunc(hook.ConversionReviewVersions, resources.IsReviewVersion)]
+	var review apiextensionsv1.ConversionReview // v1beta1 has the same fields
+	review.APIVersion, review.Kind = apiextensionsv1.GroupName+"/"+version, "ConversionReview"
+	review.Request = &apiextensionsv1.ConversionRequest{UID: id, DesiredAPIVersion: to, Objects: []runtime.RawExtension{{Object: u}}}
+	body, err := json.Marshal(&review)
+	if err == nil {
+		body, err = post(hook.ClientConfig, body)
 	}
-	review := apiextensionsv1.ConversionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/" + version, Kind: "ConversionReview"},
-		Request:  &apiextensionsv1.ConversionRequest{UID: id, DesiredAPIVersion: to, Objects: []runtime.RawExtension{{Object: u}}},
+	if err == nil {
+		err = json.Unmarshal(body, &review)
 	}
-	answer, err := post(hook.ClientConfig, &review)
+	answer := review.Response
 	switch {
 	case err != nil:
-		return failed(err)
-	case answer.Response == nil:
-		return failed(errors.New("no response provided"))
-	case version == "v1" && answer.Response.UID != id:
-		return failed(fmt.Errorf("expected response.uid=%q, got %q", id, answer.Response.UID))
-	case answer.Response.Result.Status != metav1.StatusSuccess && answer.Response.Result.Message != "":
-		return failed(errors.New(answer.Response.Result.Message))
-	case answer.Response.Result.Status != metav1.StatusSuccess:
-		return failed(fmt.Errorf("response.result.status was '%s', not 'Success'", answer.Response.Result.Status))
-	case len(answer.Response.ConvertedObjects) != 1:
-		return nil, fmt.Errorf("returned %d objects, expected 1", len(answer.Response.ConvertedObjects))
+	case answer == nil:
+		err = errors.New("no response provided")
+	case version == "v1" && answer.UID != id:
+		err = fmt.Errorf("expected response.uid=%q, got %q", id, answer.UID)
+	case answer.Result.Status != metav1.StatusSuccess:
+		err = errors.New(cmp.Or(answer.Result.Message, fmt.Sprintf("response.result.status was '%s', not 'Success'", answer.Result.Status)))
+	case len(answer.ConvertedObjects) != 1:
+		return nil, fmt.Errorf("returned %d objects, expected 1", len(answer.ConvertedObjects))
 	}
 	out := &unstructured.Unstructured{}
-	if err := out.UnmarshalJSON(answer.Response.ConvertedObjects[0].Raw); err != nil {
-		return failed(err)
+	if err == nil {
+		err = out.UnmarshalJSON(answer.ConvertedObjects[0].Raw)
 	}
-	if want := schema.FromAPIVersionAndKind(to, u.GetKind()); out.GroupVersionKind() != want {
-		return nil, fmt.Errorf("returned invalid object at index 0: invalid groupVersion or kind (expected %v, received %v)", want, out.GroupVersionKind())
+	if err != nil {
+		return nil, fmt.Errorf("failed: %w", err)
 	}
-	if out.GetName() != u.GetName() || out.GetNamespace() != u.GetNamespace() || out.GetUID() != u.GetUID() {
-		return nil, errors.New("returned invalid object: must have the same name, namespace and UID")
+	if want := schema.FromAPIVersionAndKind(to, u.GetKind()); out.GroupVersionKind() != want || out.GetName() != u.GetName() || out.GetNamespace() != u.GetNamespace() || out.GetUID() != u.GetUID() {
+		return nil, fmt.Errorf("returned invalid object: it must have the kind %v and the same name, namespace and UID", want)
 	}
 	// A webhook may change labels and annotations only.
 	labels, annotations := out.GetLabels(), out.GetAnnotations()
@@ -118,40 +116,26 @@ func callWebhook(c *resources.Custom, u *unstructured.Unstructured, to string) (
 	return out, nil
 }
 
-// webhookTimeout is that of a real server's conversions.
-const webhookTimeout = 30 * time.Second
-
 // post sends a review to a webhook. A service has no address in a simulated cluster.
-func post(client *apiextensionsv1.WebhookClientConfig, review *apiextensionsv1.ConversionReview) (*apiextensionsv1.ConversionReview, error) {
+func post(client *apiextensionsv1.WebhookClientConfig, body []byte) ([]byte, error) {
+	config := &rest.Config{ContentConfig: rest.ContentConfig{GroupVersion: &apiextensionsv1.SchemeGroupVersion, NegotiatedSerializer: resources.Codecs}}
+	config.CAData = bytes.TrimSpace(client.CABundle)
+	at := ptr.Deref(client.URL, "")
 	if s := client.Service; s != nil {
-		path := ""
-		if s.Path != nil {
-			path = *s.Path
+		at = fmt.Sprintf("https://%s.%s.svc:%d%s", s.Name, s.Namespace, *s.Port, ptr.Deref(s.Path, ""))
+		config.Dial = func(context.Context, string, string) (net.Conn, error) {
+			return nil, fmt.Errorf("service %q not found", s.Name)
 		}
-		at := fmt.Sprintf("https://%s.%s.svc:%d%s?timeout=%v", s.Name, s.Namespace, *s.Port, path, webhookTimeout)
-		return nil, &url.Error{Op: "Post", URL: at, Err: fmt.Errorf("service %q not found", s.Name)}
 	}
-	body, err := json.Marshal(review)
+	u, err := url.Parse(at)
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
-	if len(bytes.TrimSpace(client.CABundle)) > 0 {
-		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
-		transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(client.CABundle)
-	}
-	res, err := (&http.Client{Transport: transport, Timeout: webhookTimeout}).Post(fmt.Sprintf("%s?timeout=%v", *client.URL, webhookTimeout), "application/json", bytes.NewReader(body))
+	config.Host = u.Scheme + "://" + u.Host
+	c, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, mostBytes*2))
-	if err != nil {
-		return nil, err
-	}
-	if res.StatusCode < http.StatusOK || res.StatusCode > http.StatusPartialContent {
-		return nil, errors.New("the server responded with the status code " + fmt.Sprint(res.StatusCode) + " but did not return more information")
-	}
-	answer := &apiextensionsv1.ConversionReview{}
-	return answer, json.Unmarshal(text, answer)
+	const timeout = 30 * time.Second // of a real server
+	return c.Post().AbsPath(u.Path).Timeout(timeout).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).DoRaw(context.Background())
 }

@@ -43,8 +43,8 @@ func addConversions(s *runtime.Scheme) error {
 	return cmp.Or(
 		add((*eventsv1.Event)(nil), (*corev1.Event)(nil), func(e map[string]any) { rename(e, false) }),
 		add((*corev1.Event)(nil), (*eventsv1.Event)(nil), func(e map[string]any) { rename(e, true) }),
-		add((*autoscalingv1.HorizontalPodAutoscaler)(nil), (*autoscalingv2.HorizontalPodAutoscaler)(nil), autoscalerToV2),
-		add((*autoscalingv2.HorizontalPodAutoscaler)(nil), (*autoscalingv1.HorizontalPodAutoscaler)(nil), autoscalerToV1),
+		add((*autoscalingv1.HorizontalPodAutoscaler)(nil), (*autoscalingv2.HorizontalPodAutoscaler)(nil), autoscaler(autoscalerToV2)),
+		add((*autoscalingv2.HorizontalPodAutoscaler)(nil), (*autoscalingv1.HorizontalPodAutoscaler)(nil), autoscaler(autoscalerToV1)),
 	)
 }
 
@@ -72,6 +72,7 @@ var metricFields = map[string]string{
 	"external":          "metric.name=metricName metric.selector=metricSelector @.value=@Value @.averageValue=@AverageValue",
 }
 
+// metric converts a metric of a spec (target) or a status (current).
 func metric(from map[string]any, side string, toV2 bool) map[string]any {
 	out := map[string]any{"type": from["type"]}
 	for kind, names := range metricFields {
@@ -89,150 +90,106 @@ func metric(from map[string]any, side string, toV2 bool) map[string]any {
 				_ = unstructured.SetNestedField(made, v, strings.Split(b, ".")...) // made has no other types
 			}
 		}
-		if out[kind] = made; toV2 && side == "target" {
-			setTargetType(kind, made)
+		out[kind] = made
+		if target, ok := made["target"].(map[string]any); ok && toV2 && side == "target" {
+			switch {
+			case target["averageUtilization"] != nil:
+				target["type"] = "Utilization"
+			case target["value"] != nil && (kind == "external" || target["averageValue"] == nil):
+				target["type"] = "Value"
+			default:
+				target["type"] = "AverageValue"
+			}
 		}
 	}
 	return out
 }
 
-// setTargetType sets the type of a target, which v1 does not have.
-func setTargetType(kind string, m map[string]any) {
-	target, _ := m["target"].(map[string]any)
-	if target == nil {
-		return
-	}
-	if kind == "object" && target["averageValue"] != nil && target["value"] == "0" {
-		delete(target, "value") // v1 cannot omit it
-	}
-	switch {
-	case target["averageUtilization"] != nil:
-		target["type"] = "Utilization"
-	case target["value"] != nil && (kind == "external" || target["averageValue"] == nil):
-		target["type"] = "Value"
-	default:
-		target["type"] = "AverageValue"
-	}
-}
+// autoscalerNotes are the annotations of autoscaling/v1 with what it has no fields for.
+const autoscalerNotes = "autoscaling.alpha.kubernetes.io/"
 
-const autoscalerNotes = "autoscaling.alpha.kubernetes.io/" // prefix of the annotations with what v1 has no fields for
-
-// autoscalerParts returns the spec, the status and the annotations of an autoscaler, never nil.
-func autoscalerParts(h map[string]any) (spec, status, notes map[string]any) {
-	part := func(of map[string]any, name string) map[string]any {
-		p, ok := of[name].(map[string]any)
-		if !ok {
-			p = map[string]any{}
-			of[name] = p
-		}
-		return p
-	}
-	metadata := part(h, "metadata")
-	notes = maps.Clone(part(metadata, "annotations"))
-	metadata["annotations"] = notes
-	return part(h, "spec"), part(h, "status"), notes
-}
-
-// cpu returns the utilization of a resource metric of CPUs, or nil.
-func cpu(m any, side string) any {
-	content, _ := m.(map[string]any)
-	if name, _, _ := unstructured.NestedString(content, "resource", "name"); name != "cpu" {
+// cpuOf returns the utilization of a resource metric of CPUs, or nil.
+func cpuOf(m map[string]any, side string) any {
+	if name, _, _ := unstructured.NestedString(m, "resource", "name"); name != "cpu" {
 		return nil
 	}
-	v, _, _ := unstructured.NestedFieldNoCopy(content, "resource", side, "averageUtilization")
+	v, _, _ := unstructured.NestedFieldNoCopy(m, "resource", side, "averageUtilization")
 	return v
 }
 
-func autoscalerToV1(h map[string]any) {
-	spec, status, notes := autoscalerParts(h)
-	maps.DeleteFunc(notes, func(name string, _ any) bool { return strings.HasPrefix(name, autoscalerNotes) })
-	note := func(name string, typed, value any) {
-		text, err := json.Marshal(value)
-		if err == nil && typed != nil {
-			if err = json.Unmarshal(text, typed); err == nil {
-				text, err = json.Marshal(typed)
-			}
+// autoscaler returns a conversion that reads the old notes, which are dropped, and returns new ones.
+func autoscaler(convert func(h map[string]any, old map[string]string) (notes map[string]string)) func(h map[string]any) {
+	return func(h map[string]any) {
+		all, _, _ := unstructured.NestedStringMap(h, "metadata", "annotations")
+		notes := convert(h, all)
+		maps.DeleteFunc(all, func(name, _ string) bool { return strings.HasPrefix(name, autoscalerNotes) })
+		maps.Insert(notes, maps.All(all))
+		if unstructured.RemoveNestedField(h, "metadata", "annotations"); len(notes) > 0 {
+			_ = unstructured.SetNestedStringMap(h, notes, "metadata", "annotations") // metadata is a map
 		}
-		if err == nil {
-			notes[autoscalerNotes+name] = string(text)
-		}
-	}
-	var others, current []any
-	metrics, _ := spec["metrics"].([]any)
-	for _, m := range metrics {
-		switch used := cpu(m, "target"); {
-		case used == nil:
-			others = append(others, metric(m.(map[string]any), "target", false))
-		case spec["targetCPUUtilizationPercentage"] == nil:
-			spec["targetCPUUtilizationPercentage"] = used
-		}
-	}
-	metrics, _ = status["currentMetrics"].([]any)
-	for _, m := range metrics {
-		if used := cpu(m, "current"); used != nil {
-			status["currentCPUUtilizationPercentage"] = used
-		}
-		current = append(current, metric(m.(map[string]any), "current", false))
-	}
-	if others != nil {
-		note("metrics", new([]autoscalingv1.MetricSpec), others)
-	}
-	if current != nil {
-		note("current-metrics", new([]autoscalingv1.MetricStatus), current)
-	}
-	if b := spec["behavior"]; b != nil {
-		note("behavior", nil, initials(b, strings.ToUpper))
-	}
-	if c, _ := status["conditions"].([]any); len(c) > 0 {
-		note("conditions", new([]autoscalingv1.HorizontalPodAutoscalerCondition), c)
 	}
 }
 
-func autoscalerToV2(h map[string]any) {
-	spec, status, notes := autoscalerParts(h)
-	read := func(name string) (v any) {
-		text, _ := notes[autoscalerNotes+name].(string)
-		_ = json.Unmarshal([]byte(text), &v) // as kube-apiserver, which ignores what it cannot read
-		delete(notes, autoscalerNotes+name)
-		return v
-	}
-	all := func(name, side string) (out []any) {
-		list, _ := read(name).([]any)
-		for _, m := range list {
-			if m, ok := m.(map[string]any); ok {
-				out = append(out, metric(m, side, true))
+func autoscalerToV1(h map[string]any, _ map[string]string) map[string]string {
+	notes := map[string]string{}
+	for _, at := range [][4]string{{"spec", "metrics", "metrics", "target"}, {"status", "currentMetrics", "current-metrics", "current"}, {"spec", "behavior", "behavior"}, {"status", "conditions", "conditions"}} {
+		part := h[at[0]].(map[string]any) // typed objects have both
+		v := part[at[1]]
+		if side := at[3]; side != "" {
+			var others []any
+			list, _ := v.([]any)
+			for _, m := range list {
+				m := m.(map[string]any)
+				used := cpuOf(m, side)
+				if cpu := side + "CPUUtilizationPercentage"; used != nil && part[cpu] == nil {
+					part[cpu] = used
+				}
+				if used == nil || side == "current" {
+					others = append(others, metric(m, side, false))
+				}
+			}
+			if v = any(others); others == nil {
+				v = nil
 			}
 		}
-		return out
-	}
-	ofCPU := func(side string, used any) any {
-		m := map[string]any{"averageUtilization": used}
-		if side == "target" {
-			m["type"] = "Utilization"
+		if at[1] == "behavior" {
+			v = initials(v, strings.ToUpper)
 		}
-		return map[string]any{"type": "Resource", "resource": map[string]any{"name": "cpu", side: m}}
+		if text, err := json.Marshal(v); err == nil && v != nil {
+			notes[autoscalerNotes+at[2]] = string(text)
+		}
 	}
-	metrics := all("metrics", "target")
+	return notes
+}
+
+func autoscalerToV2(h map[string]any, notes map[string]string) map[string]string {
+	spec, status := h["spec"].(map[string]any), h["status"].(map[string]any) // typed objects have both
+	read := func(name, side string) (v any) {
+		_ = json.Unmarshal([]byte(notes[autoscalerNotes+name]), &v) // kube-apiserver, too, ignores what it cannot read
+		if list, ok := v.([]any); ok && side != "" {
+			for i := range list {
+				m, _ := list[i].(map[string]any)
+				list[i] = metric(m, side, true)
+			}
+		}
+		return v
+	}
+	cpu := func(side string, used any) any {
+		return metric(map[string]any{"type": "Resource", "resource": map[string]any{"name": "cpu", side + "AverageUtilization": used}}, side, true)
+	}
+	metrics, _ := read("metrics", "target").([]any)
 	used := spec["targetCPUUtilizationPercentage"]
 	if used == nil && len(metrics) == 0 {
 		used = int64(80) // kube-apiserver's default
 	}
 	if used != nil {
-		metrics = append(metrics, ofCPU("target", used))
+		metrics = append(metrics, cpu("target", used))
 	}
-	spec["metrics"] = metrics
-	if current := all("current-metrics", "current"); current != nil {
-		status["currentMetrics"] = current
-	} else if used := status["currentCPUUtilizationPercentage"]; used != nil {
-		status["currentMetrics"] = []any{ofCPU("current", used)}
+	spec["metrics"], spec["behavior"], status["conditions"] = metrics, initials(read("behavior", ""), strings.ToLower), read("conditions", "")
+	if status["currentMetrics"] = read("current-metrics", "current"); status["currentMetrics"] == nil && status["currentCPUUtilizationPercentage"] != nil {
+		status["currentMetrics"] = []any{cpu("current", status["currentCPUUtilizationPercentage"])}
 	}
-	if b := read("behavior"); b != nil {
-		spec["behavior"] = initials(b, strings.ToLower)
-	}
-	if c := read("conditions"); c != nil {
-		status["conditions"] = c
-	}
-	maps.DeleteFunc(notes, func(name string, _ any) bool { return strings.HasPrefix(name, autoscalerNotes) })
+	return map[string]string{}
 }
 
 // initials changes the first letters of all names: kube-apiserver's annotation has those of a Go type.

@@ -208,80 +208,67 @@ func (m *manifest) validateUpdate(old *apiextensionsv1.CustomResourceDefinition)
 
 // validateConversion returns the errors of a conversion, which have the names of fields in kube-apiserver's sources.
 func (m *manifest) validateConversion(at *field.Path) (errs field.ErrorList) {
-	c, hook := m.Spec.Conversion, m.Spec.Conversion.Webhook
-	client, versions := at.Child("webhookClientConfig"), at.Child("conversionReviewVersions")
+	add := func(bad bool, err *field.Error) {
+		if bad {
+			errs = append(errs, err)
+		}
+	}
+	hook := m.Spec.Conversion.Webhook
 	if hook == nil {
 		hook = &apiextensionsv1.WebhookConversion{}
 	}
-	switch {
-	case c.Strategy == apiextensionsv1.NoneConverter:
+	client, versions, reviews := at.Child("webhookClientConfig"), at.Child("conversionReviewVersions"), hook.ConversionReviewVersions
+	switch s := m.Spec.Conversion.Strategy; s {
+	case apiextensionsv1.NoneConverter:
 		const unset = "should not be set when strategy is not set to Webhook"
-		if hook.ClientConfig != nil {
-			errs = append(errs, field.Forbidden(client, unset))
-		}
-		if len(hook.ConversionReviewVersions) > 0 {
-			errs = append(errs, field.Forbidden(versions, unset))
-		}
+		add(hook.ClientConfig != nil, field.Forbidden(client, unset))
+		add(len(reviews) > 0, field.Forbidden(versions, unset))
 		return errs
-	case c.Strategy != apiextensionsv1.WebhookConverter:
-		return field.ErrorList{field.NotSupported(at.Child("strategy"), c.Strategy, []apiextensionsv1.ConversionStrategyType{apiextensionsv1.NoneConverter, apiextensionsv1.WebhookConverter})}
-	case hook.ClientConfig == nil:
-		errs = append(errs, field.Required(client, "required when strategy is set to Webhook"))
+	case apiextensionsv1.WebhookConverter:
 	default:
-		errs = append(errs, validateClient(client, hook.ClientConfig)...)
+		return field.ErrorList{field.NotSupported(at.Child("strategy"), s, []apiextensionsv1.ConversionStrategyType{apiextensionsv1.NoneConverter, apiextensionsv1.WebhookConverter})}
 	}
-	if len(hook.ConversionReviewVersions) == 0 {
-		return append(errs, field.Required(versions, ""))
+	switch c := hook.ClientConfig; {
+	case c == nil:
+		add(true, field.Required(client, "required when strategy is set to Webhook"))
+	case (c.URL == nil) == (c.Service == nil):
+		add(true, field.Required(client, "exactly one of url or service is required"))
+	case c.Service != nil:
+		at := client.Child("service")
+		add(c.Service.Namespace == "", field.Required(at.Child("name"), "")) // kube-apiserver, too, confuses the two
+		add(c.Service.Name == "", field.Required(at.Child("namespace"), ""))
+		msgs := utilvalidation.IsValidPortNum(int(*c.Service.Port))
+		add(len(msgs) > 0, field.Invalid(at.Child("port"), *c.Service.Port, "port is not valid: "+strings.Join(msgs, ", ")))
+	default:
+		const form = "; desired format: https://host[/path]"
+		at := client.Child("url")
+		u, err := url.Parse(*c.URL)
+		if err != nil {
+			add(true, field.Required(at, "url must be a valid URL: "+err.Error()+form))
+			break
+		}
+		add(u.Scheme != "https", field.Invalid(at, u.Scheme, "'https' is the only allowed URL scheme"+form))
+		add(u.Host == "", field.Invalid(at, u.Host, "host must be specified"+form))
+		add(u.User != nil, field.Invalid(at, u.User.String(), "user information is not permitted in the URL"))
+		add(u.Fragment != "", field.Invalid(at, u.Fragment, "fragments are not permitted in the URL"))
+		add(u.RawQuery != "", field.Invalid(at, u.RawQuery, "query parameters are not permitted in the URL"))
 	}
-	for i, v := range hook.ConversionReviewVersions {
-		if slices.Contains(hook.ConversionReviewVersions[:i], v) {
-			errs = append(errs, field.Invalid(versions.Index(i), v, "duplicate version"))
+	add(len(reviews) == 0, field.Required(versions, ""))
+	for i, v := range reviews {
+		if slices.Contains(reviews[:i], v) {
+			add(true, field.Invalid(versions.Index(i), v, "duplicate version"))
 			continue
 		}
 		for _, msg := range utilvalidation.IsDNS1035Label(v) {
-			errs = append(errs, field.Invalid(versions.Index(i), v, msg))
+			add(true, field.Invalid(versions.Index(i), v, msg))
 		}
 	}
-	if !slices.Contains(hook.ConversionReviewVersions, "v1") && !slices.Contains(hook.ConversionReviewVersions, "v1beta1") {
-		errs = append(errs, field.Invalid(versions, hook.ConversionReviewVersions, "must include at least one of v1, v1beta1"))
-	}
+	add(len(reviews) > 0 && !slices.ContainsFunc(reviews, IsReviewVersion), field.Invalid(versions, reviews, "must include at least one of v1, v1beta1"))
 	return errs
 }
 
-// validateClient returns the errors of the address of a webhook, but those of a service's path.
-func validateClient(at *field.Path, c *apiextensionsv1.WebhookClientConfig) (errs field.ErrorList) {
-	check := func(ok bool, name, value, text string) {
-		if !ok {
-			errs = append(errs, field.Invalid(at.Child(name), value, text))
-		}
-	}
-	switch {
-	case (c.URL == nil) == (c.Service == nil):
-		return field.ErrorList{field.Required(at, "exactly one of url or service is required")}
-	case c.Service != nil: // kube-apiserver, too, confuses name and namespace.
-		at = at.Child("service")
-		for _, f := range [][2]string{{"name", c.Service.Namespace}, {"namespace", c.Service.Name}} {
-			if f[1] == "" {
-				errs = append(errs, field.Required(at.Child(f[0]), ""))
-			}
-		}
-		if msgs := utilvalidation.IsValidPortNum(int(*c.Service.Port)); len(msgs) > 0 {
-			errs = append(errs, field.Invalid(at.Child("port"), *c.Service.Port, "port is not valid: "+strings.Join(msgs, ", ")))
-		}
-		return errs
-	}
-	const form = "; desired format: https://host[/path]"
-	u, err := url.Parse(*c.URL)
-	if err != nil {
-		return field.ErrorList{field.Required(at.Child("url"), "url must be a valid URL: "+err.Error()+form)}
-	}
-	check(u.Scheme == "https", "url", u.Scheme, "'https' is the only allowed URL scheme"+form)
-	check(u.Host != "", "url", u.Host, "host must be specified"+form)
-	check(u.User == nil, "url", u.User.String(), "user information is not permitted in the URL")
-	check(u.Fragment == "", "url", u.Fragment, "fragments are not permitted in the URL")
-	check(u.RawQuery == "", "url", u.RawQuery, "query parameters are not permitted in the URL")
-	return errs
-}
+// IsReviewVersion reports whether a version of ConversionReview is known.
+func IsReviewVersion(v string) bool { return v == "v1" || v == "v1beta1" }
 
 func (m *manifest) validateVersions(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
