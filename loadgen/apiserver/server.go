@@ -27,8 +27,7 @@
 //   - Controllers, kubelet, garbage collector, admission, quotas, RBAC, priority and
 //     fairness, defaults and validation of built-in kinds. A deleted pod is gone at once
 //     unless [Options].Graceful is set.
-//   - Versions of a built-in resource as views of one resource: autoscaling v1 and v2 are
-//     two resources.
+//   - Alpha and beta versions of a built-in resource as views of one resource.
 //   - The cost of a real server's watch cache, which filters for each watch and ends a watch
 //     that does not read for some milliseconds. Here a slow watch delays neither Release nor
 //     writes nor other watches. It ends when the events that it lacks are no longer kept;
