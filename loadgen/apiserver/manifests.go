@@ -32,8 +32,7 @@ func (s *Server) CreateAll(objects []manifest.Object) error {
 	return nil
 }
 
-// Conversions returns a line for each definition among manifests whose versions a webhook converts: a service has no
-// address here, and what a manifest writes in the stored version is served whether the webhook answers or not.
+// Conversions returns a line for each definition among manifests whose versions a webhook converts.
 func Conversions(objects []manifest.Object) (lines []string) {
 	for _, o := range objects {
 		var crd apiextensionsv1.CustomResourceDefinition
@@ -41,11 +40,8 @@ func Conversions(objects []manifest.Object) (lines []string) {
 		if !ok || o.Kind.Kind != "CustomResourceDefinition" || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &crd) != nil {
 			continue
 		}
-		if c := crd.Spec.Conversion; c == nil || c.Strategy != apiextensionsv1.WebhookConverter {
-			continue
-		}
 		for _, v := range crd.Spec.Versions {
-			if v.Storage {
+			if c := crd.Spec.Conversion; v.Storage && c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
 				lines = append(lines, fmt.Sprintf("%s:%d: %s is served in its stored version, %s; other versions need its conversion webhook", o.Source, o.Line, crd.Name, v.Name))
 			}
 		}

@@ -92,6 +92,9 @@ func metric(from map[string]any, side string, toV2 bool) map[string]any {
 		}
 		out[kind] = made
 		if target, ok := made["target"].(map[string]any); ok && toV2 && side == "target" {
+			if kind == "object" && target["averageValue"] != nil && target["value"] == "0" {
+				delete(target, "value") // v1 cannot omit it
+			}
 			switch {
 			case target["averageUtilization"] != nil:
 				target["type"] = "Utilization"
@@ -152,9 +155,6 @@ func autoscalerToV1(h map[string]any, _ map[string]string) map[string]string {
 				v = nil
 			}
 		}
-		if at[1] == "behavior" {
-			v = initials(v, strings.ToUpper)
-		}
 		if text, err := json.Marshal(v); err == nil && v != nil {
 			notes[autoscalerNotes+at[2]] = string(text)
 		}
@@ -164,20 +164,24 @@ func autoscalerToV1(h map[string]any, _ map[string]string) map[string]string {
 
 func autoscalerToV2(h map[string]any, notes map[string]string) map[string]string {
 	spec, status := h["spec"].(map[string]any), h["status"].(map[string]any) // typed objects have both
-	read := func(name, side string) (v any) {
-		_ = json.Unmarshal([]byte(notes[autoscalerNotes+name]), &v) // kube-apiserver, too, ignores what it cannot read
-		if list, ok := v.([]any); ok && side != "" {
-			for i := range list {
-				m, _ := list[i].(map[string]any)
-				list[i] = metric(m, side, true)
-			}
+	read := func(name string, typed any) (v any) {                           // What cannot be read is ignored, as by kube-apiserver.
+		if json.Unmarshal([]byte(notes[autoscalerNotes+name]), typed) == nil {
+			text, _ := json.Marshal(typed)
+			_ = json.Unmarshal(text, &v)
 		}
 		return v
+	}
+	readMetrics := func(name, side string, typed any) []any {
+		list, _ := read(name, typed).([]any)
+		for i := range list {
+			list[i] = metric(list[i].(map[string]any), side, true)
+		}
+		return list
 	}
 	cpu := func(side string, used any) any {
 		return metric(map[string]any{"type": "Resource", "resource": map[string]any{"name": "cpu", side + "AverageUtilization": used}}, side, true)
 	}
-	metrics, _ := read("metrics", "target").([]any)
+	metrics := readMetrics("metrics", "target", new([]autoscalingv1.MetricSpec))
 	used := spec["targetCPUUtilizationPercentage"]
 	if used == nil && len(metrics) == 0 {
 		used = int64(80) // kube-apiserver's default
@@ -185,26 +189,13 @@ func autoscalerToV2(h map[string]any, notes map[string]string) map[string]string
 	if used != nil {
 		metrics = append(metrics, cpu("target", used))
 	}
-	spec["metrics"], spec["behavior"], status["conditions"] = metrics, initials(read("behavior", ""), strings.ToLower), read("conditions", "")
-	if status["currentMetrics"] = read("current-metrics", "current"); status["currentMetrics"] == nil && status["currentCPUUtilizationPercentage"] != nil {
-		status["currentMetrics"] = []any{cpu("current", status["currentCPUUtilizationPercentage"])}
+	spec["metrics"] = metrics
+	spec["behavior"] = read("behavior", new(autoscalingv2.HorizontalPodAutoscalerBehavior)) // in any letters
+	status["conditions"] = read("conditions", new([]autoscalingv2.HorizontalPodAutoscalerCondition))
+	current := readMetrics("current-metrics", "current", new([]autoscalingv1.MetricStatus))
+	if used := status["currentCPUUtilizationPercentage"]; used != nil && current == nil {
+		current = []any{cpu("current", used)}
 	}
+	status["currentMetrics"] = current
 	return map[string]string{}
-}
-
-// initials changes the first letters of all names: kube-apiserver's annotation has those of a Go type.
-func initials(v any, by func(string) string) any {
-	switch v := v.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for name, e := range v {
-			out[by(name[:min(1, len(name))])+name[min(1, len(name)):]] = initials(e, by)
-		}
-		return out
-	case []any:
-		for i := range v {
-			v[i] = initials(v[i], by)
-		}
-	}
-	return v
 }

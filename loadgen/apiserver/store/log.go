@@ -156,7 +156,7 @@ func (l *Log) Bounds() stream.Bounds {
 	if retain := uint64(max(l.retain, 0)); retain > 0 && at > retain {
 		oldest = max(oldest, at-retain)
 	}
-	b := stream.Bounds{Visible: version, Oldest: l.Version(oldest), First: version}
+	b := stream.Bounds{Visible: version, Newest: l.version.Now(), Oldest: l.Version(oldest), First: version}
 	if l.forked.Load() == never && l.rec.storm.Initial == 0 {
 		b.First = 0
 	}
