@@ -144,7 +144,7 @@ func autoscalerToV1(h map[string]any, _ map[string]string) map[string]string {
 			for _, m := range list {
 				m := m.(map[string]any)
 				used := cpuOf(m, side)
-				if cpu := side + "CPUUtilizationPercentage"; used != nil && part[cpu] == nil {
+				if cpu := side + "CPUUtilizationPercentage"; used != nil && (part[cpu] == nil || side == "current") { // the first target and the last state, as in kube-apiserver
 					part[cpu] = used
 				}
 				if used == nil || side == "current" {
