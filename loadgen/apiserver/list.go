@@ -232,11 +232,7 @@ func (s *Server) get(req *request) error {
 	if o == nil {
 		return apierrors.NewNotFound(req.resource.Stored.GroupResource(), req.name)
 	}
-	shown, err := req.show(o)
-	if err != nil {
-		return err
-	}
-	return req.answer(http.StatusOK, shown)
+	return req.answerShown(http.StatusOK, o)
 }
 
 // filter selects the objects of a request. The zero value selects all.

@@ -52,14 +52,15 @@ func (s *Server) seedNamespaces(c *collection) {
 	}
 }
 
-func (s *Server) namespaceCollection() *collection {
-	res, _ := s.registry.Lookup("", namespaceResource.Version, namespaceResource.Resource) // always served
+// builtin returns the collection of a resource that is always served.
+func (s *Server) builtin(r schema.GroupVersionResource) *collection {
+	res, _ := s.registry.Lookup(r.Group, r.Version, r.Resource)
 	return s.collection(res)
 }
 
 // namespace returns a namespace or nil.
 func (s *Server) namespace(name string) *v1.Namespace {
-	o, _ := s.namespaceCollection().log.Get(name)
+	o, _ := s.builtin(namespaceResource).log.Get(name)
 	ns, _ := o.(*v1.Namespace)
 	return ns
 }
@@ -137,7 +138,7 @@ func (s *Server) finish(by store.Origin, name string) {
 	if s.emptyNamespace(by, name) > 0 {
 		return
 	}
-	s.namespaceCollection().edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
+	s.builtin(namespaceResource).edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
 		if len(current.GetFinalizers()) > 0 {
 			return "", nil
 		}
@@ -217,45 +218,39 @@ func (s *Server) defined(name string) *collection {
 	return s.collections[schema.GroupVersionResource{Group: group, Resource: plural}]
 }
 
-func (s *Server) definitions() *collection {
-	res, _ := s.registry.Lookup(definitionResource.Group, definitionResource.Version, definitionResource.Resource) // always served
-	return s.collection(res)
-}
-
 // terminating reports whether the definition of a resource is being deleted.
 func (s *Server) terminating(res *resources.Resource) bool {
 	if res.Custom == nil {
 		return false
 	}
-	crd, _ := s.definitions().log.Get(res.Custom.Name)
+	crd, _ := s.builtin(definitionResource).log.Get(res.Custom.Name)
 	return crd != nil && crd.GetDeletionTimestamp() != nil
 }
 
 // clean deletes the objects of a definition that is being deleted, and then the definition.
 func (s *Server) clean(by store.Origin, name string) {
-	set := func(is bool, reason, message string, last func(crd *apiextensionsv1.CustomResourceDefinition) watch.EventType) (gone bool) {
-		s.definitions().edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
+	mark := func(done bool, reason, message string) (gone bool) {
+		s.builtin(definitionResource).edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
 			crd := current.DeepCopyObject().(*apiextensionsv1.CustomResourceDefinition)
-			resources.SetCondition(crd, apiextensionsv1.Terminating, is, reason, message)
-			t := last(crd)
-			if gone = t == watch.Deleted; !gone && apiequality.Semantic.DeepEqual(crd, current) {
+			resources.SetCondition(crd, apiextensionsv1.Terminating, !done, reason, message)
+			if done {
+				apihelpers.CRDRemoveFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer)
+			}
+			switch gone = done && len(crd.Finalizers) == 0; {
+			case gone:
+				return watch.Deleted, crd
+			case apiequality.Semantic.DeepEqual(crd, current):
 				return "", nil
 			}
-			return t, crd
+			return watch.Modified, crd
 		})
 		return gone
 	}
-	set(true, "InstanceDeletionInProgress", "CustomResource deletion is in progress", func(*apiextensionsv1.CustomResourceDefinition) watch.EventType { return watch.Modified })
+	mark(false, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
 	if c := s.defined(name); c != nil && s.empty(by, c, "") > 0 {
 		return
 	}
-	if set(false, "InstanceDeletionCompleted", "removed all instances", func(crd *apiextensionsv1.CustomResourceDefinition) watch.EventType {
-		apihelpers.CRDRemoveFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer)
-		if len(crd.Finalizers) > 0 {
-			return watch.Modified
-		}
-		return watch.Deleted
-	}) {
+	if mark(true, "InstanceDeletionCompleted", "removed all instances") {
 		s.undefine(by, name)
 	}
 }

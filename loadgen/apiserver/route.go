@@ -220,15 +220,12 @@ func (c *collection) read(o runtime.Object) (runtime.Object, error) {
 	if c.since == 0 {
 		return o, nil
 	}
-	if u, ok := o.(*unstructured.Unstructured); ok && u.GetAPIVersion() == c.stored.GroupVersion().String() && c.isNew(u) {
-		return o, nil
+	if u, ok := o.(*unstructured.Unstructured); ok && u.GetAPIVersion() == c.stored.GroupVersion().String() {
+		if version, err := strconv.ParseUint(u.GetResourceVersion(), 10, 64); err == nil && version > c.since {
+			return o, nil
+		}
 	}
 	return patch.Convert(c.stored, o)
-}
-
-func (c *collection) isNew(u *unstructured.Unstructured) bool {
-	version, err := strconv.ParseUint(u.GetResourceVersion(), 10, 64)
-	return err == nil && version > c.since
 }
 
 // keyOf returns the key of a resource's collection. All versions of a custom resource have one, also after a

@@ -165,7 +165,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		s.observe(c)
 	}
 	if opts.Changed != nil {
-		s.namespaceCollection()
+		s.builtin(namespaceResource)
 	}
 	s.discovery = resources.NewDiscovery(s.registry)
 	s.handler = s

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -158,7 +159,12 @@ func (req *request) answerResult(code int, r *patch.Result) error {
 	if r.Answer != nil {
 		return req.answerWhole(code, r.Answer)
 	}
-	shown, err := req.show(r.Object)
+	return req.answerShown(code, r.Object)
+}
+
+// answerShown answers with a stored object in the requested version.
+func (req *request) answerShown(code int, o runtime.Object) error {
+	shown, err := req.show(o)
 	if err != nil {
 		return err
 	}
@@ -252,11 +258,7 @@ func (s *Server) delete(req *request) error {
 	}
 	// A real server answers with the object if it remains, and for a few kinds.
 	if !r.Gone || slices.Contains(returnsDeleted, gvr.Resource) {
-		shown, err := req.show(o)
-		if err != nil {
-			return err
-		}
-		return req.answer(http.StatusOK, shown)
+		return req.answerShown(http.StatusOK, o)
 	}
 	return req.succeed(http.StatusOK, &metav1.StatusDetails{Name: req.name, Group: gvr.Group, Kind: gvr.Resource, UID: o.GetUID()})
 }
