@@ -453,9 +453,10 @@ type cohabitants struct{ runtime.ObjectConvertor }
 func (c cohabitants) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	if kinds, _, err := resources.Scheme.ObjectKinds(in); err == nil {
 		gv, _ := target.(schema.GroupVersion)
-		if out, err := resources.Scheme.New(gv.WithKind(kinds[0].Kind)); err == nil && kinds[0].Group != gv.Group {
+		out, err := resources.Scheme.New(gv.WithKind(kinds[0].Kind))
+		if err == nil && kinds[0].Group != gv.Group && resources.Scheme.Convert(in, out, nil) == nil {
 			out.GetObjectKind().SetGroupVersionKind(gv.WithKind(kinds[0].Kind))
-			return out, resources.Scheme.Convert(in, out, nil)
+			return out, nil
 		}
 	}
 	return c.ObjectConvertor.ConvertToVersion(in, target)
