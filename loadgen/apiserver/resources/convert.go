@@ -134,31 +134,32 @@ func autoscaler(convert func(h map[string]any, old map[string]string) (notes map
 }
 
 func autoscalerToV1(h map[string]any, _ map[string]string) map[string]string {
+	spec, status := h["spec"].(map[string]any), h["status"].(map[string]any) // typed objects have both
 	notes := map[string]string{}
-	for _, at := range [][4]string{{"spec", "metrics", "metrics", "target"}, {"status", "currentMetrics", "current-metrics", "current"}, {"spec", "behavior", "behavior"}, {"status", "conditions", "conditions"}} {
-		part := h[at[0]].(map[string]any) // typed objects have both
-		v := part[at[1]]
-		if side := at[3]; side != "" {
-			var others []any
-			list, _ := v.([]any)
-			for _, m := range list {
-				m := m.(map[string]any)
-				used := cpuOf(m, side)
-				if cpu := side + "CPUUtilizationPercentage"; used != nil && (part[cpu] == nil || side == "current") { // the first target and the last state, as in kube-apiserver
-					part[cpu] = used
-				}
-				if used == nil || side == "current" {
-					others = append(others, metric(m, side, false))
-				}
-			}
-			if v = any(others); others == nil {
-				v = nil
-			}
-		}
-		if text, err := json.Marshal(v); err == nil && v != nil {
-			notes[autoscalerNotes+at[2]] = string(text)
+	note := func(name string, v any) {
+		if text, err := json.Marshal(v); err == nil && string(text) != "null" {
+			notes[autoscalerNotes+name] = string(text)
 		}
 	}
+	metrics := func(part map[string]any, field, side string) (noted []any) {
+		cpu := side + "CPUUtilizationPercentage"
+		list, _ := part[field].([]any)
+		for _, m := range list {
+			m := m.(map[string]any) // of a typed object
+			used := cpuOf(m, side)
+			if used != nil && (part[cpu] == nil || side == "current") { // the first target and the last state, as in kube-apiserver
+				part[cpu] = used
+			}
+			if used == nil || side == "current" {
+				noted = append(noted, metric(m, side, false))
+			}
+		}
+		return noted
+	}
+	note("metrics", metrics(spec, "metrics", "target"))
+	note("current-metrics", metrics(status, "currentMetrics", "current"))
+	note("behavior", spec["behavior"])
+	note("conditions", status["conditions"])
 	return notes
 }
 
