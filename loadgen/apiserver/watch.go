@@ -43,6 +43,7 @@ func (s *Server) watch(req *request, q *query) error {
 	defer s.watching.change(-1, 1)
 	at := req.log.At(start.At)
 	w := &watcher{request: req, query: q, out: http.NewResponseController(req.w), at: at, over: make(chan struct{})}
+	w.end = sync.OnceFunc(func() { close(w.over) })
 	// A watch ends after its own timeout, and not after those of requests. Without a connection there are none.
 	_, _ = w.out.SetReadDeadline(time.Time{}), w.out.SetWriteDeadline(time.Time{})
 	req.w.Header().Set("Content-Type", req.form.StreamType())
@@ -78,9 +79,9 @@ type watcher struct {
 	at           uint64        // position of the last sent event
 	sent         atomic.Uint64 // the same after it is written; see [Server.Lags]
 	writing      atomic.Bool   // a write is in progress; see [watching.cut]
-	ends         bool          // over is closed; guarded by watching.mu
-	over         chan struct{} // closed when the definition has changed; see [watching.end]
-	scratch, one []byte        // reused buffers for assembled frames
+	over         chan struct{} // closed by end when the definition has changed; see [watching.end]
+	end          func()
+	scratch, one []byte // reused buffers for assembled frames
 	// zipped takes the log's members as they are: all watches have one compression of an event. Nil if the answer
 	// is not compressed, or something between, such as a fault, has to see the frames.
 	zipped *compressor
@@ -189,7 +190,7 @@ func (w *watcher) run(gone <-chan struct{}, period time.Duration) {
 		wake := w.follower.Wake()
 		if upto := w.follower.Poll(); upto > w.at {
 			if err := w.events(upto); err != nil {
-				w.end(err)
+				w.endWith(err)
 				return
 			}
 			wake = ready
@@ -216,8 +217,8 @@ func (w *watcher) run(gone <-chan struct{}, period time.Duration) {
 	}
 }
 
-// end reports to the client why its watch ends.
-func (w *watcher) end(err error) {
+// endWith reports to the client why its watch ends.
+func (w *watcher) endWith(err error) {
 	switch {
 	case errors.Is(err, store.ErrGone):
 		w.fail(stream.TooOld(w.log.Version(w.at), w.log.Bounds().Oldest))
@@ -366,9 +367,8 @@ func (w *watching) end(log *store.Log) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.all {
-		if one.log == log && !one.ends {
-			one.ends = true
-			close(one.over)
+		if one.log == log {
+			one.end()
 		}
 	}
 }
