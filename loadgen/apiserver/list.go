@@ -230,7 +230,7 @@ func (s *Server) get(req *request) error {
 	}
 	o, _ := req.log.Get(req.key())
 	if o == nil {
-		return apierrors.NewNotFound(req.resource.Stored.GroupResource(), req.name)
+		return apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 	}
 	return req.answerShown(http.StatusOK, o)
 }

@@ -318,10 +318,17 @@ func (c *collection) edit(by store.Origin, key string, f func(current resources.
 
 // show returns an object in the requested version.
 func (req *request) show(o runtime.Object) (runtime.Object, error) {
+	read := req.read
 	if req.converts {
-		return patch.Convert(req.resource, o)
+		read = func(o runtime.Object) (runtime.Object, error) { return patch.Convert(req.resource, o) }
 	}
-	return req.read(o)
+	shown, err := read(o)
+	if m, ok := o.(resources.Object); ok && err != nil {
+		gr := req.resource.GVR.GroupResource()
+		err = apierrors.NewInternalError(fmt.Errorf("StorageError: corrupt object, Code: 7, Key: /%s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision=%s: %w",
+			gr.Group, gr.Resource, storm.ObjectKey(m.GetNamespace(), m.GetName()), m.GetResourceVersion(), err))
+	}
+	return shown, err
 }
 
 // keep returns an object in the stored version.

@@ -88,11 +88,11 @@ func (s *Server) create(req *request) error {
 			return req.answerResult(http.StatusCreated, &r)
 		}
 		if r.Object.GetGenerateName() == "" {
-			return apierrors.NewAlreadyExists(req.resource.Stored.GroupResource(), name)
+			return apierrors.NewAlreadyExists(req.resource.GVR.GroupResource(), name)
 		}
 		taken = name
 	}
-	return apierrors.NewGenerateNameConflict(req.resource.Stored.GroupResource(), taken, 1)
+	return apierrors.NewGenerateNameConflict(req.resource.GVR.GroupResource(), taken, 1)
 }
 
 // put replaces the object at position was by the result of an edit. It returns false
@@ -267,7 +267,7 @@ func (s *Server) delete(req *request) error {
 func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (r patch.Result, err error) {
 	err = s.write(req, opts.DryRun, func(current resources.Object, _ uint64) (watch.EventType, *patch.Result, error) {
 		if current == nil {
-			return "", nil, apierrors.NewNotFound(req.resource.Stored.GroupResource(), req.name)
+			return "", nil, apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 		}
 		if r, err = s.editor.Delete(req.resource, current, opts); err != nil {
 			return "", nil, err
@@ -349,7 +349,7 @@ func (s *Server) deleteCollection(req *request) error {
 func (s *Server) scale(req *request) error {
 	o, _ := req.log.Get(req.key())
 	if o == nil {
-		return apierrors.NewNotFound(req.resource.Stored.GroupResource(), req.name)
+		return apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 	}
 	shown, err := req.show(o)
 	if err != nil {

@@ -433,7 +433,7 @@ func newManager(res *resources.Resource, subresource string) (*managedfields.Fie
 		case !scheme.Scheme.Recognizes(res.GVK):
 			converter = managedfields.NewDeducedTypeConverter()
 		}
-		return managedfields.NewDefaultFieldManager(converter, cohabitants{resources.Scheme}, noDefaults{}, resources.Scheme, res.GVK, res.GroupVersion(), subresource, reset)
+		return managedfields.NewDefaultFieldManager(converter, resources.Scheme, noDefaults{}, resources.Scheme, res.GVK, res.GroupVersion(), subresource, reset)
 	}
 	converter, err := managedfields.NewTypeConverter(res.Custom.Models(), false)
 	if err != nil {
@@ -446,21 +446,6 @@ func newManager(res *resources.Resource, subresource string) (*managedfields.Fie
 type noDefaults struct{}
 
 func (noDefaults) Default(runtime.Object) {}
-
-// cohabitants converts between groups, too, as kube-apiserver does by its internal types.
-type cohabitants struct{ runtime.ObjectConvertor }
-
-func (c cohabitants) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
-	if kinds, _, err := resources.Scheme.ObjectKinds(in); err == nil {
-		gv, _ := target.(schema.GroupVersion)
-		out, err := resources.Scheme.New(gv.WithKind(kinds[0].Kind))
-		if err == nil && kinds[0].Group != gv.Group && resources.Scheme.Convert(in, out, nil) == nil {
-			out.GetObjectKind().SetGroupVersionKind(gv.WithKind(kinds[0].Kind))
-			return out, nil
-		}
-	}
-	return c.ObjectConvertor.ConvertToVersion(in, target)
-}
 
 // versions converts custom resources: by the strategy None, it sets the version. Field
 // managers need no other method.

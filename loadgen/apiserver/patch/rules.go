@@ -430,11 +430,11 @@ func unprocessable(message string) error {
 }
 
 func (x *edit) notFound() error {
-	return apierrors.NewNotFound(x.res.Stored.GroupResource(), x.Name)
+	return apierrors.NewNotFound(x.res.GVR.GroupResource(), x.Name)
 }
 
 func (x *edit) conflict(err error) error {
-	return apierrors.NewConflict(x.res.Stored.GroupResource(), x.Name, err)
+	return apierrors.NewConflict(x.res.GVR.GroupResource(), x.Name, err)
 }
 
 // otherUID is the error for a write to another object of the same name, with the text
