@@ -43,7 +43,7 @@ func (s *Server) observe(c *collection) {
 	c.log.Observe(func(n store.Change) {
 		change := Change{
 			At: n.At, Intended: n.Intended, By: n.By, Type: n.Event.Type, Resource: c.stored.GVR,
-			Key: n.Event.Key, Version: n.Event.Seq, Object: n.Event.Object,
+			Key: n.Event.Key, Version: n.Version, Object: n.Event.Object,
 		}
 		if n.Before != nil {
 			change.Before = n.Before.Object

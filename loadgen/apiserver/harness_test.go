@@ -205,7 +205,7 @@ func (s *Server) frames(t testing.TB, from, to uint64) []byte {
 	t.Helper()
 	var all []byte
 	for from < to {
-		data, upto, err := s.storms[0].log.Frames(wire.FormOf(wire.JSON, wire.Object), false, from, to)
+		data, upto, err := s.storms[0].log.Frames(s.storms[0].encoder, wire.FormOf(wire.JSON, wire.Object), false, from, to)
 		if err != nil {
 			t.Fatal(err)
 		}

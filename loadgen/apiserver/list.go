@@ -59,6 +59,15 @@ func (s *Server) parseQuery(raw string, t *target) (*query, error) {
 	return q, err
 }
 
+// query returns the parsed query of a list or watch.
+func (req *request) query() (*query, error) {
+	q, err := req.server.parseQuery(req.http.URL.RawQuery, &req.target)
+	if err == nil && (req.converts || req.since > 0) {
+		q.filter.show = req.show
+	}
+	return q, err
+}
+
 func isTrue(values []string) bool {
 	if len(values) == 0 {
 		return false
@@ -151,7 +160,7 @@ func pageOf(log *store.Log, q *query) (page, error) {
 	if q.filter.shards != nil {
 		p.meta.ShardInfo = &metav1.ShardInfo{Selector: q.filter.shards.String()}
 	}
-	state := log.State(at, q.filter.prefix(), after)
+	state := log.State(log.At(at), q.filter.prefix(), after)
 	if q.filter.selects() {
 		state = slices.DeleteFunc(state, func(e *storm.Event) bool { return !q.filter.matches(e.Key, e.Object) })
 	}
@@ -182,7 +191,9 @@ func (s *Server) list(req *request, q *query) error {
 	if req.form.Shape().IsTable() {
 		objects := make([]runtime.Object, len(p.items))
 		for i, it := range p.items {
-			objects[i] = req.show(it.Object)
+			if objects[i], err = req.show(it.Object); err != nil {
+				return err
+			}
 		}
 		body, err := req.kind.AppendTable(nil, req.form, p.meta, objects)
 		if err != nil {
@@ -193,7 +204,7 @@ func (s *Server) list(req *request, q *query) error {
 		return nil
 	}
 	if !req.converts {
-		if err := req.log.Prepare(req.form, p.items); err != nil {
+		if err := req.log.Prepare(req.encoder, req.form, p.items); err != nil {
 			return err
 		}
 	}
@@ -221,7 +232,7 @@ func (s *Server) get(req *request) error {
 	if o == nil {
 		return apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 	}
-	return req.answer(http.StatusOK, req.show(o))
+	return req.answerShown(http.StatusOK, o)
 }
 
 // filter selects the objects of a request. The zero value selects all.
@@ -231,6 +242,7 @@ type filter struct {
 	fields    fields.Selector // nil matches every object
 	values    values          // of the selectable fields
 	shards    sharding.Selector
+	show      func(runtime.Object) (runtime.Object, error) // reads an object for fields; nil if it is kept as requested
 }
 
 // Fields of all kinds.
@@ -310,6 +322,11 @@ func (f *filter) matches(key string, o runtime.Object) bool {
 	}
 	if f.shards != nil {
 		if in, err := f.shards.Matches(o); err != nil || !in {
+			return false
+		}
+	}
+	if f.fields != nil && f.show != nil {
+		if o, err = f.show(o); err != nil {
 			return false
 		}
 	}

@@ -115,7 +115,7 @@ func TestWatchCut(t *testing.T) {
 			w := srv.watching.all[0]
 			srv.watching.mu.Unlock()
 			await(ctx, t, "a write that waits", w.writing.Load)
-			held := heldFrames(t, c.log, first)
+			held := heldFrames(t, c, first)
 			srv.Release(uint64(len(s.Events)))
 			await(ctx, t, "the end of the watch", func() bool { return len(srv.Lags()) == 0 })
 			if _, err := io.Copy(io.Discard, res.Body); err == nil {
@@ -127,9 +127,9 @@ func TestWatchCut(t *testing.T) {
 }
 
 // heldFrames returns a weak pointer to the encoded event after a position.
-func heldFrames(t *testing.T, log *store.Log, at uint64) weak.Pointer[byte] {
+func heldFrames(t *testing.T, c *collection, at uint64) weak.Pointer[byte] {
 	t.Helper()
-	data, _, err := log.Frames(wire.FormOf(wire.JSON, wire.Object), false, at, at+1)
+	data, _, err := c.log.Frames(c.encoder, wire.FormOf(wire.JSON, wire.Object), false, at, at+1)
 	if err != nil {
 		t.Fatal(err)
 	}

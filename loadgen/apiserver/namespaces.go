@@ -1,21 +1,24 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
@@ -49,21 +52,32 @@ func (s *Server) seedNamespaces(c *collection) {
 	}
 }
 
-func (s *Server) namespaceCollection() *collection {
-	res, _ := s.registry.Lookup("", namespaceResource.Version, namespaceResource.Resource) // always served
+// builtin returns the collection of a resource that is always served.
+func (s *Server) builtin(r schema.GroupVersionResource) *collection {
+	res, _ := s.registry.Lookup(r.Group, r.Version, r.Resource)
 	return s.collection(res)
 }
 
 // namespace returns a namespace or nil.
 func (s *Server) namespace(name string) *v1.Namespace {
-	o, _ := s.namespaceCollection().log.Get(name)
+	o, _ := s.builtin(namespaceResource).log.Get(name)
 	ns, _ := o.(*v1.Namespace)
 	return ns
 }
 
 // checkNamespace returns an error for a namespace that does not exist or is being
-// deleted. The object's name comes from the path or else from the body.
+// deleted, and for a definition that is. The object's name comes from the path or else from the body.
 func (s *Server) checkNamespace(req *request, body []byte) error {
+	name := func() string {
+		var named metav1.PartialObjectMetadata
+		if req.name == "" && manifest.CheckAliases(body) == nil && yaml.Unmarshal(body, &named) == nil {
+			return named.Name
+		}
+		return req.name
+	}
+	if s.terminating(req.resource) {
+		return apierrors.NewForbidden(req.resource.GVR.GroupResource(), name(), errors.New("create not allowed while custom resource definition is terminating"))
+	}
 	if !req.resource.Namespaced {
 		return nil
 	}
@@ -74,14 +88,7 @@ func (s *Server) checkNamespace(req *request, body []byte) error {
 	if ns.DeletionTimestamp == nil {
 		return nil
 	}
-	name := req.name
-	if name == "" {
-		var named metav1.PartialObjectMetadata
-		if manifest.CheckAliases(body) == nil && yaml.Unmarshal(body, &named) == nil {
-			name = named.Name
-		}
-	}
-	err := apierrors.NewForbidden(req.resource.GVR.GroupResource(), name,
+	err := apierrors.NewForbidden(req.resource.GVR.GroupResource(), name(),
 		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", req.namespace))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type: v1.NamespaceTerminatingCause, Message: "namespace " + req.namespace + " is being terminated", Field: "metadata.namespace",
@@ -95,27 +102,32 @@ func (s *Server) emptyNamespace(by store.Origin, name string) int {
 	all := slices.Collect(maps.Values(s.collections))
 	s.colMu.RUnlock()
 	held := 0
-	background := &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)} // of a real namespace controller
 	for _, c := range all {
-		if !c.stored.Namespaced {
-			continue
+		if c.stored.Namespaced {
+			held += s.empty(by, c, name+"/")
 		}
-		for _, it := range c.log.State(c.log.Visible(), name+"/", "") {
-			remains := false
-			c.edit(by, it.Key, func(o resources.Object) (watch.EventType, resources.Object) {
-				r, err := s.editor.Delete(c.stored, o, background)
-				remains = err != nil || !r.Gone
-				switch {
-				case err != nil || r.Unchanged:
-					return "", nil
-				case r.Gone:
-					return watch.Deleted, withoutKind(r.Object)
-				}
-				return watch.Modified, withoutKind(r.Object)
-			})
-			if remains {
-				held++
+	}
+	return held
+}
+
+// empty deletes the objects whose keys have a prefix and returns the number that remains.
+func (s *Server) empty(by store.Origin, c *collection, prefix string) (held int) {
+	background := &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)} // of a real namespace controller
+	for _, it := range c.log.State(c.log.Visible(), prefix, "") {
+		remains := false
+		c.edit(by, it.Key, func(o resources.Object) (watch.EventType, resources.Object) {
+			r, err := s.editor.Delete(c.stored, o, background)
+			remains = err != nil || !r.Gone
+			switch {
+			case err != nil || r.Unchanged:
+				return "", nil
+			case r.Gone:
+				return watch.Deleted, withoutKind(r.Object)
 			}
+			return watch.Modified, withoutKind(r.Object)
+		})
+		if remains {
+			held++
 		}
 	}
 	return held
@@ -126,7 +138,7 @@ func (s *Server) finish(by store.Origin, name string) {
 	if s.opts.ForeignNamespaces || s.emptyNamespace(by, name) > 0 {
 		return
 	}
-	s.namespaceCollection().edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
+	s.builtin(namespaceResource).edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
 		if len(current.GetFinalizers()) > 0 {
 			return "", nil
 		}
@@ -134,18 +146,27 @@ func (s *Server) finish(by store.Origin, name string) {
 	})
 }
 
-// define serves the resource of a CustomResourceDefinition that is created or changed. An
-// invalid definition changes nothing.
-func (s *Server) define(req *request, o runtime.Object) error {
+// define serves the resource of a CustomResourceDefinition that is created or changed, if it replaces the one at
+// position was; else it returns false. An invalid definition changes nothing.
+func (s *Server) define(req *request, o runtime.Object, key string, was uint64) (bool, error) {
 	crd, ok := o.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok || req.subresource != "" {
-		return nil
+		return true, nil
 	}
-	if _, err := s.registry.Define(crd.DeepCopy()); err != nil {
-		return err
+	current, at := req.log.Get(key)
+	if at != was {
+		return false, nil
 	}
-	resources.Establish(crd, time.Now())
-	return nil
+	old, _ := current.(*apiextensionsv1.CustomResourceDefinition)
+	if old == nil || !apiequality.Semantic.DeepEqual(old.Spec, crd.Spec) {
+		stored, err := s.registry.Define(old, crd.DeepCopy())
+		if err != nil {
+			return false, err
+		}
+		s.redefine(stored)
+	}
+	resources.Establish(crd)
+	return true, nil
 }
 
 // after applies the effects of a write.
@@ -153,14 +174,18 @@ func (s *Server) after(req *request, t watch.EventType, key string) {
 	if t != watch.Deleted {
 		return
 	}
+	by := originOf(req.http.Context())
 	if req.resource.GVR == definitionResource {
-		s.undefine(originOf(req.http.Context()), key)
+		s.undefine(by, key)
 		return
+	}
+	if s.terminating(req.resource) {
+		s.clean(by, req.resource.Custom.Name)
 	}
 	// The last object of a namespace that is being deleted.
 	if req.resource.Namespaced {
 		if ns := s.namespace(req.namespace); ns != nil && ns.DeletionTimestamp != nil {
-			s.finish(originOf(req.http.Context()), ns.Name)
+			s.finish(by, ns.Name)
 		}
 	}
 }
@@ -171,17 +196,62 @@ func deleted(o resources.Object) (watch.EventType, resources.Object) {
 
 // undefine stops serving a custom resource and deletes its objects; open watches see it.
 func (s *Server) undefine(by store.Origin, name string) {
-	for _, res := range s.registry.Undefine(name) {
-		s.colMu.Lock()
-		c := s.collections[keyOf(res)]
-		delete(s.collections, keyOf(res))
-		s.colMu.Unlock()
-		if c == nil {
-			continue
-		}
-		for _, it := range c.log.State(c.log.Visible(), "", "") {
-			c.edit(by, it.Key, deleted)
-		}
+	s.registry.Undefine(name)
+	c := s.defined(name)
+	if c == nil {
+		return
+	}
+	s.colMu.Lock()
+	delete(s.collections, keyOf(c.stored))
+	s.colMu.Unlock()
+	for _, it := range c.log.State(c.log.Visible(), "", "") {
+		c.edit(by, it.Key, deleted)
+	}
+	s.watching.end(c.log)
+}
+
+// defined returns the collection of a definition, nil if it was not used yet.
+func (s *Server) defined(name string) *collection {
+	plural, group, _ := strings.Cut(name, ".")
+	s.colMu.RLock()
+	defer s.colMu.RUnlock()
+	return s.collections[schema.GroupVersionResource{Group: group, Resource: plural}]
+}
+
+// terminating reports whether the definition of a resource is being deleted.
+func (s *Server) terminating(res *resources.Resource) bool {
+	if res.Custom == nil {
+		return false
+	}
+	crd, _ := s.builtin(definitionResource).log.Get(res.Custom.Name)
+	return crd != nil && crd.GetDeletionTimestamp() != nil
+}
+
+// clean deletes the objects of a definition that is being deleted, and then the definition.
+func (s *Server) clean(by store.Origin, name string) {
+	mark := func(done bool, reason, message string) (gone bool) {
+		s.builtin(definitionResource).edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
+			crd := current.DeepCopyObject().(*apiextensionsv1.CustomResourceDefinition)
+			resources.SetCondition(crd, apiextensionsv1.Terminating, !done, reason, message)
+			if done {
+				apihelpers.CRDRemoveFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer)
+			}
+			switch gone = done && len(crd.Finalizers) == 0; {
+			case gone:
+				return watch.Deleted, crd
+			case apiequality.Semantic.DeepEqual(crd, current):
+				return "", nil
+			}
+			return watch.Modified, crd
+		})
+		return gone
+	}
+	mark(false, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+	if c := s.defined(name); c != nil && s.empty(by, c, "") > 0 {
+		return
+	}
+	if mark(true, "InstanceDeletionCompleted", "removed all instances") {
+		s.undefine(by, name)
 	}
 }
 

@@ -2,17 +2,20 @@ package apiserver
 
 import (
 	"fmt"
-	"maps"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/apiserver/wire"
@@ -28,6 +31,11 @@ type target struct {
 }
 
 func (t *target) key() string { return storm.ObjectKey(t.namespace, t.name) }
+
+func (t *target) hasSubresource() bool {
+	_, ok := t.resource.Subresource(t.subresource)
+	return ok || t.subresource == ""
+}
 
 // target parses a path: /api/VERSION/ or /apis/GROUP/VERSION/, an optional namespaces/NAMESPACE/,
 // and RESOURCE[/NAME[/SUBRESOURCE]]. It returns false for unknown resources.
@@ -64,9 +72,8 @@ func (s *Server) target(path string) (target, bool) {
 	}
 	if len(parts) > 2 {
 		t.subresource = parts[2]
-		_, ok = res.Subresource(t.subresource)
 	}
-	return t, ok
+	return t, res.Custom != nil || t.hasSubresource()
 }
 
 // request is a request in progress.
@@ -75,6 +82,8 @@ type request struct {
 	*collection            // nil for resources that are not stored
 	kind        *wire.Kind // in the requested version
 	converts    bool       // the log does not encode objects as requested
+	outdated    bool       // the object of a write is stale
+	server      *Server
 
 	w    http.ResponseWriter
 	http *http.Request
@@ -82,6 +91,9 @@ type request struct {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
+	if !t.hasSubresource() { // of a custom resource
+		return apierrors.NewNotFound(t.resource.GVR.GroupResource(), t.name)
+	}
 	verb := verbOf(r.Method, &t)
 	if verb == "" {
 		return notAllowed()
@@ -104,7 +116,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", query.Get("includeObject")))
 	}
-	req := &request{target: t, w: w, http: r, form: wire.FormOf(form.Media(), shape)}
+	if c := t.resource.Custom; c != nil && c.Warning != "" {
+		warn(w, []string{c.Warning})
+	}
+	req := &request{target: t, server: s, w: w, http: r, form: wire.FormOf(form.Media(), shape)}
 	if !t.resource.Storable() {
 		if verb != resources.Create {
 			return notAllowed()
@@ -113,8 +128,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 	req.collection = s.collection(t.resource)
 	req.kind = req.collection.kind
-	// The log has the encodings of its own version, and tables with the columns of its own definition.
-	if t.resource.GVR != req.stored.GVR || t.resource != req.stored && req.form.Shape().IsTable() {
+	if t.resource != req.stored { // The log has the encodings of its own version and definition.
 		req.converts, req.kind = true, kindOf(t.resource)
 	}
 	switch {
@@ -123,7 +137,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	case verb == resources.Get:
 		return s.get(req)
 	case verb == resources.List:
-		q, err := s.parseQuery(r.URL.RawQuery, &t)
+		q, err := req.query()
 		switch {
 		case err != nil:
 			return err
@@ -175,9 +189,43 @@ func verbOf(method string, t *target) string {
 
 // collection holds the objects of one resource.
 type collection struct {
-	stored *resources.Resource // in the version of the log, that of its first use
-	kind   *wire.Kind          // in the same version
-	log    *store.Log
+	stored  *resources.Resource // in the stored version
+	kind    *wire.Kind          // in the same version
+	encoder store.Encoder       // kind, or the collection, if objects may be stored as an earlier definition had them
+	since   uint64              // the version up to which they may
+	log     *store.Log
+	// recorded is the resource of the log's storm; empty without one.
+	recorded schema.GroupVersionResource
+}
+
+func newCollection(stored *resources.Resource, log *store.Log, since uint64) *collection {
+	c := &collection{stored: stored, kind: kindOf(stored), since: since, log: log}
+	if c.encoder = c.kind; since > 0 {
+		c.encoder = c
+	}
+	return c
+}
+
+// AppendObject implements [store.Encoder].
+func (c *collection) AppendObject(dst []byte, f wire.Form, o runtime.Object) ([]byte, error) {
+	o, err := c.read(o)
+	if err != nil {
+		return dst, err
+	}
+	return c.kind.AppendObject(dst, f, o)
+}
+
+// read returns an object in the stored version, as its definition has it now.
+func (c *collection) read(o runtime.Object) (runtime.Object, error) {
+	if c.since == 0 {
+		return o, nil
+	}
+	if u, ok := o.(*unstructured.Unstructured); ok && u.GetAPIVersion() == c.stored.GroupVersion().String() {
+		if version, err := strconv.ParseUint(u.GetResourceVersion(), 10, 64); err == nil && version > c.since {
+			return o, nil
+		}
+	}
+	return patch.Convert(c.stored, o)
 }
 
 // keyOf returns the key of a resource's collection. All versions of a custom resource have one, also after a
@@ -204,12 +252,7 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	if c := s.collections[key]; c != nil {
 		return c
 	}
-	stored, ok := s.registry.Lookup(res.Stored.Group, res.Stored.Version, res.Stored.Resource)
-	if !ok || res.Stored == res.GVR {
-		stored = res
-	}
-	kind := kindOf(stored)
-	c = &collection{stored: stored, kind: kind, log: store.New(kind, s.budget, s.opts.Retain)}
+	c = newCollection(s.storedOf(res), store.New(s.budget, &s.revision, s.opts.Retain), 0)
 	s.watching.follow(c.log)
 	s.observe(c)
 	if res.GVR == namespaceResource {
@@ -217,6 +260,34 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	}
 	s.collections[key] = c
 	return c
+}
+
+// storedOf returns a resource in its stored version, which may not be served.
+func (s *Server) storedOf(res *resources.Resource) *resources.Resource {
+	if res.Custom != nil {
+		return res.Custom.Storage
+	}
+	if stored, ok := s.registry.Lookup(res.Stored.Group, res.Stored.Version, res.Stored.Resource); ok {
+		return stored
+	}
+	return res
+}
+
+// redefine shows the objects of a collection as a changed definition has them. Open watches end, as those of
+// kube-apiserver do.
+func (s *Server) redefine(stored *resources.Resource) {
+	key := keyOf(stored)
+	s.colMu.Lock()
+	defer s.colMu.Unlock()
+	if c := s.collections[key]; c != nil {
+		since := s.revision.Now()
+		if !c.recorded.Empty() {
+			since = math.MaxUint64 // Events to come are as they were recorded.
+		}
+		s.collections[key] = newCollection(stored, c.log, since)
+		s.collections[key].recorded = c.recorded
+		s.watching.end(c.log)
+	}
 }
 
 func kindOf(res *resources.Resource) *wire.Kind {
@@ -236,26 +307,47 @@ func (c *collection) edit(by store.Origin, key string, f func(current resources.
 		if current == nil {
 			return
 		}
+		if shown, err := c.read(current); err == nil {
+			current = shown.(resources.Object)
+		}
 		if t, o := f(current); o == nil || c.log.Put(by, t, key, o, was) {
 			return
 		}
 	}
 }
 
-// show returns an object in the requested version. Only the apiVersion differs.
-func (req *request) show(o runtime.Object) runtime.Object {
-	if !req.converts {
-		return o
+// show returns an object in the requested version.
+func (req *request) show(o runtime.Object) (runtime.Object, error) {
+	read := req.read
+	if req.converts {
+		read = func(o runtime.Object) (runtime.Object, error) { return patch.Convert(req.resource, o) }
 	}
-	return withVersion(o, req.resource.GVK)
+	shown, err := read(o)
+	if m, ok := o.(resources.Object); ok && err != nil {
+		gr := req.resource.GVR.GroupResource()
+		err = apierrors.NewInternalError(fmt.Errorf("StorageError: corrupt object, Code: 7, Key: /%s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision=%s: %w",
+			gr.Group, gr.Resource, storm.ObjectKey(m.GetNamespace(), m.GetName()), m.GetResourceVersion(), err))
+	}
+	return shown, err
 }
 
 // keep returns an object in the stored version.
-func (req *request) keep(o resources.Object) resources.Object {
+func (req *request) keep(o resources.Object) (resources.Object, error) {
 	if req.converts {
-		return withVersion(o, req.stored.GVK)
+		kept, err := patch.Convert(req.stored, o)
+		if err != nil {
+			return nil, err
+		}
+		o = kept.(resources.Object)
+		patch.Defaults(req.stored, o)
 	}
-	return withoutKind(o)
+	return withoutKind(o), nil
+}
+
+// stale reports whether an object is not stored as it would be now: a write that changes nothing stores it, too.
+func (req *request) stale(o runtime.Object) bool {
+	now, err := req.read(o)
+	return err == nil && now != o && !apiequality.Semantic.DeepEqual(now, o)
 }
 
 // withoutKind clears the kind of a typed object.
@@ -266,21 +358,14 @@ func withoutKind(o resources.Object) resources.Object {
 	return o
 }
 
-// withVersion returns a custom resource in another version. The values stay shared.
-func withVersion[T runtime.Object](o T, kind schema.GroupVersionKind) T {
-	u, ok := any(o).(*unstructured.Unstructured)
-	if !ok {
-		return o
-	}
-	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
-	out.SetGroupVersionKind(kind)
-	return any(out).(T)
-}
-
 // object returns the encoded object of an item.
 func (req *request) object(e *storm.Event) ([]byte, error) {
 	if req.converts {
-		return req.kind.AppendObject(nil, req.form, req.show(e.Object))
+		o, err := req.show(e.Object)
+		if err != nil {
+			return nil, err
+		}
+		return req.kind.AppendObject(nil, req.form, o)
 	}
-	return req.log.Object(req.form, e)
+	return req.log.Object(req.encoder, req.form, e)
 }

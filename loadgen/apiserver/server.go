@@ -16,8 +16,7 @@
 // (package wire). Objects need an existing namespace, and its deletion deletes them. Objects
 // of a storm can be written, too; see [store.Log.Release].
 //
-// A resourceVersion is a position in the log of one resource (package store). As in the
-// API, it compares only with those of the same resource. Without writes to a storm's
+// A resourceVersion is a revision of the whole server (package store), as of etcd. Without writes to a storm's
 // resource, it is the sequence number of the storm's event.
 //
 // docs/fidelity.md, written by a test of bench/e2e, compares the answers with those of
@@ -28,8 +27,7 @@
 //   - Controllers, kubelet, garbage collector, admission, quotas, RBAC, priority and
 //     fairness, defaults and validation of built-in kinds. A deleted pod is gone at once
 //     unless [Options].Graceful is set.
-//   - Versions of a built-in resource as views of one resource: autoscaling v1 and v2 are
-//     two resources.
+//   - Alpha and beta versions of a built-in resource as views of one resource.
 //   - The cost of a real server's watch cache, which filters for each watch and ends a watch
 //     that does not read for some milliseconds. Here a slow watch delays neither Release nor
 //     writes nor other watches. It ends when the events that it lacks are no longer kept;
@@ -113,6 +111,7 @@ type Server struct {
 
 	colMu       sync.RWMutex                                // guards collections
 	collections map[schema.GroupVersionResource]*collection // by keyOf
+	revision    store.Revision                              // of all their logs
 
 	lists, watches, snapshots atomic.Int64 // requests
 	wire                      atomic.Int64 // written bytes
@@ -168,7 +167,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		s.observe(c)
 	}
 	if opts.Changed != nil {
-		s.namespaceCollection()
+		s.builtin(namespaceResource)
 	}
 	s.discovery = resources.NewDiscovery(s.registry)
 	s.handler = s

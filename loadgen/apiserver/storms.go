@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -25,6 +26,7 @@ type Prepared struct {
 	kind       *wire.Kind
 	namespaced bool
 	namespaces []string // of the objects, sorted
+	renumber   bool     // the versions are not those of the storm if that would make one 0
 }
 
 // Prepare encodes the storm's events, within [store.DefaultBudget]. Other events and forms are
@@ -36,13 +38,15 @@ func Prepare(s *storm.Storm, media wire.Media, members bool) (*Prepared, error) 
 	if err != nil {
 		return nil, err
 	}
+	p.renumber = false
 	if err := p.recording.Encode(wire.FormOf(media, wire.Object), members); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
 	return p, nil
 }
 
-// PrepareWith validates the storm. All events are encoded on demand within the budget. O(events).
+// PrepareWith validates the storm. All events are encoded on demand within the budget. No list has the version 0: a
+// storm that begins empty gets other versions than its sequence numbers. O(events).
 func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {
 	fail := func(err error) (*Prepared, error) {
 		return nil, fmt.Errorf("apiserver: storm %s: %w", s.Name, err)
@@ -51,7 +55,7 @@ func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {
 		return fail(err)
 	}
 	// Without events, the resource is namespaced.
-	p := &Prepared{storm: s, budget: budget, namespaced: len(s.Events) == 0}
+	p := &Prepared{storm: s, budget: budget, namespaced: len(s.Events) == 0, renumber: true}
 	namespaces := map[string]struct{}{}
 	untyped := !scheme.Scheme.Recognizes(s.Kind)
 	for i := range s.Events {
@@ -83,10 +87,18 @@ func (s *Server) add(p *Prepared) error {
 	if err != nil {
 		return fail(err)
 	}
-	if _, has := s.collections[keyOf(res)]; has {
+	log := p.recording.Play(&s.revision, s.opts.Retain, p.renumber)
+	if other, has := s.collections[keyOf(res)]; has && other.recorded == res.GVR {
 		return fail(fmt.Errorf("%s has a storm already", res))
+	} else if has { // Another version of the same objects is not served.
+		s.storms = append(s.storms, &collection{log: log})
+		return nil
 	}
-	c := &collection{stored: res, kind: p.kind, log: p.recording.Play(s.opts.Retain)}
+	c := &collection{stored: res, recorded: res.GVR, kind: p.kind, encoder: p.kind, log: log}
+	if stored := s.storedOf(res); stored != res { // recorded in another version
+		c = newCollection(stored, log, math.MaxUint64)
+		c.recorded = res.GVR
+	}
 	s.watching.follow(c.log)
 	s.collections[keyOf(res)] = c
 	s.storms = append(s.storms, c)
@@ -110,7 +122,7 @@ func (s *Server) resourceOf(p *Prepared) (*resources.Resource, error) {
 			scope = apiextensionsv1.NamespaceScoped
 		}
 		keeps := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
-		if _, err := s.registry.Define(&apiextensionsv1.CustomResourceDefinition{
+		if _, err := s.registry.Define(nil, &apiextensionsv1.CustomResourceDefinition{
 			ObjectMeta: metav1.ObjectMeta{Name: gvr.Resource + "." + gvr.Group},
 			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 				Group: gvr.Group, Scope: scope,

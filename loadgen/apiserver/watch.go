@@ -41,7 +41,9 @@ func (s *Server) watch(req *request, q *query) error {
 	s.watches.Add(1)
 	s.watching.change(1, 0)
 	defer s.watching.change(-1, 1)
-	w := &watcher{request: req, query: q, out: http.NewResponseController(req.w), at: start.At}
+	at := req.log.At(start.At)
+	w := &watcher{request: req, query: q, out: http.NewResponseController(req.w), at: at, over: make(chan struct{})}
+	w.end = sync.OnceFunc(func() { close(w.over) })
 	// A watch ends after its own timeout, and not after those of requests. Without a connection there are none.
 	_, _ = w.out.SetReadDeadline(time.Time{}), w.out.SetWriteDeadline(time.Time{})
 	req.w.Header().Set("Content-Type", req.form.StreamType())
@@ -54,9 +56,9 @@ func (s *Server) watch(req *request, q *query) error {
 	if start.State {
 		s.snapshots.Add(1)
 	}
-	w.follower = req.log.Follow(start.At)
+	w.follower = req.log.Follow(at)
 	defer w.follower.Close()
-	w.sent.Store(start.At)
+	w.sent.Store(at)
 	s.watching.add(w)
 	defer s.watching.remove(w)
 	if z, ok := req.w.(*compressor); ok && z.on {
@@ -77,7 +79,9 @@ type watcher struct {
 	at           uint64        // position of the last sent event
 	sent         atomic.Uint64 // the same after it is written; see [Server.Lags]
 	writing      atomic.Bool   // a write is in progress; see [watching.cut]
-	scratch, one []byte        // reused buffers for assembled frames
+	over         chan struct{} // closed by end when the definition has changed; see [watching.end]
+	end          func()
+	scratch, one []byte // reused buffers for assembled frames
 	// zipped takes the log's members as they are: all watches have one compression of an event. Nil if the answer
 	// is not compressed, or something between, such as a fault, has to see the frames.
 	zipped *compressor
@@ -126,10 +130,10 @@ func (w *watcher) sendEvents(b []byte) error {
 
 func (w *watcher) initial(start stream.Start) error {
 	if start.State {
-		items := w.log.State(start.At, w.query.filter.prefix(), "")
+		items := w.log.State(w.at, w.query.filter.prefix(), "")
 		if !w.query.filter.selects() && !w.converts {
 			// Errors of objects come when they are sent.
-			_ = w.log.Prepare(w.form, items)
+			_ = w.log.Prepare(w.encoder, w.form, items)
 		}
 		for _, it := range items {
 			if !w.query.filter.matches(it.Key, it.Object) {
@@ -186,7 +190,7 @@ func (w *watcher) run(gone <-chan struct{}, period time.Duration) {
 		wake := w.follower.Wake()
 		if upto := w.follower.Poll(); upto > w.at {
 			if err := w.events(upto); err != nil {
-				w.end(err)
+				w.endWith(err)
 				return
 			}
 			wake = ready
@@ -198,6 +202,10 @@ func (w *watcher) run(gone <-chan struct{}, period time.Duration) {
 			err = w.mark()
 		case <-last:
 			err = w.mark()
+		case <-w.over:
+			if w.log.Visible() <= w.at {
+				return
+			}
 		case <-timeout:
 			return
 		case <-gone:
@@ -209,19 +217,19 @@ func (w *watcher) run(gone <-chan struct{}, period time.Duration) {
 	}
 }
 
-// end reports to the client why its watch ends.
-func (w *watcher) end(err error) {
+// endWith reports to the client why its watch ends.
+func (w *watcher) endWith(err error) {
 	switch {
 	case errors.Is(err, store.ErrGone):
-		w.fail(stream.TooOld(w.at, w.log.Bounds().Oldest))
-	case errors.Is(err, wire.ErrEncoding):
+		w.fail(stream.TooOld(w.log.Version(w.at), w.log.Bounds().Oldest))
+	case errors.Is(err, wire.ErrEncoding), errors.As(err, new(apierrors.APIStatus)):
 		w.fail(err)
 	}
 }
 
 // mark sends a bookmark of the watch's position.
 func (w *watcher) mark() error {
-	frame, err := w.bookmark(w.at, false)
+	frame, err := w.bookmark(w.log.Newest(w.at), false)
 	if err != nil {
 		return err
 	}
@@ -231,7 +239,7 @@ func (w *watcher) mark() error {
 // events sends events up to a position, or one block of them.
 func (w *watcher) events(upto uint64) error {
 	if w.query.filter.all() && !w.converts {
-		frames, upto, err := w.log.Frames(w.form, w.zipped != nil, w.at, upto)
+		frames, upto, err := w.log.Frames(w.encoder, w.form, w.zipped != nil, w.at, upto)
 		if err != nil {
 			return err
 		}
@@ -273,8 +281,12 @@ func (w *watcher) filter(at uint64) error {
 	case matches || (matched && e.Type == watch.Deleted):
 		return w.append(at, e.Type, e)
 	case matched:
-		o := wire.AtVersion(was.Object, strconv.FormatUint(at+1, 10))
-		if w.one, err = w.kind.AppendObject(w.one[:0], w.form, w.show(o)); err != nil {
+		o, err := w.show(was.Object)
+		if err == nil {
+			o = wire.AtVersion(o, strconv.FormatUint(w.log.Version(at+1), 10))
+			w.one, err = w.kind.AppendObject(w.one[:0], w.form, o)
+		}
+		if err != nil {
 			return err
 		}
 		w.event(watch.Deleted, w.one)
@@ -295,19 +307,19 @@ func (w *watcher) event(t watch.EventType, object []byte) {
 func (w *watcher) append(at uint64, t watch.EventType, e *storm.Event) error {
 	switch {
 	case w.converts:
-		var err error
-		if w.one, err = w.kind.AppendObject(w.one[:0], w.form, w.show(e.Object)); err != nil {
+		object, err := w.object(e)
+		if err != nil {
 			return err
 		}
-		w.event(t, w.one)
+		w.event(t, object)
 	case t == e.Type:
-		frame, _, err := w.log.Frames(w.form, w.zipped != nil, at, at+1)
+		frame, _, err := w.log.Frames(w.encoder, w.form, w.zipped != nil, at, at+1)
 		if err != nil {
 			return err
 		}
 		w.scratch = append(w.scratch, frame...)
 	default:
-		object, err := w.log.Object(w.form, e)
+		object, err := w.log.Object(w.encoder, w.form, e)
 		if err != nil {
 			return err
 		}
@@ -348,6 +360,17 @@ func (w *watching) remove(one *watcher) {
 	defer w.mu.Unlock()
 	i := slices.Index(w.all, one)
 	w.all = slices.Delete(w.all, i, i+1)
+}
+
+// end ends the watches of a log after the events that are visible: its definition has changed or is gone.
+func (w *watching) end(log *store.Log) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.all {
+		if one.log == log {
+			one.end()
+		}
+	}
 }
 
 // follow cuts watches of a log that fall behind its events.

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -183,3 +184,44 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { d.n += len(b); return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
 func (d *discard) Flush()                      {}
+
+// Watches see what was written before their definition changes, or what goes with it, and end, as a real server's.
+func TestDefinitionEndsWatches(t *testing.T) {
+	const crd, objects = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com", "/apis/example.com/v1/namespaces/default/widgets"
+	widgets, err := os.ReadFile("testdata/widgets.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(patch string) [3]string { return [3]string{http.MethodPatch, crd, patch} }
+	for name, tt := range map[string]struct {
+		writes [][3]string
+		want   string
+	}{
+		"schema": {[][3]string{change(`[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/required"}]`)}, "[ADDED]"},
+		"label": {[][3]string{
+			change(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`), {http.MethodDelete, objects + "/w"}, {http.MethodDelete, crd},
+		}, "[ADDED DELETED]"},
+		"deleted": {[][3]string{{http.MethodDelete, crd}}, "[ADDED DELETED]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := open(t, Options{})
+			srv.defineCRD(t, string(widgets))
+			next := srv.open(t, objects+"?watch=1&resourceVersion=1")
+			create := [3]string{http.MethodPost, objects, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":"small"}}`}
+			for _, ask := range append([][3]string{create}, tt.writes...) {
+				content := map[string]string{http.MethodPatch: "application/json-patch+json"}[ask[0]]
+				if code, answer := srv.ask(ask[0], ask[1], "", content, ask[2]); code >= http.StatusBadRequest {
+					t.Fatalf("%s %s: %s", ask[0], ask[1], answer)
+				}
+			}
+			var got []watch.EventType
+			for frame := next(); frame != nil; frame = next() {
+				one, _ := decodeFrame(t, frame)
+				got = append(got, one.Type)
+			}
+			if fmt.Sprint(got) != tt.want {
+				t.Errorf("events %v, want %s", got, tt.want)
+			}
+		})
+	}
+}

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -103,15 +104,13 @@ func (s *Server) put(req *request, t watch.EventType, key string, r *patch.Resul
 		return at == was, nil
 	}
 	if t != watch.Deleted {
-		if err := s.define(req, r.Object); err != nil {
+		if ok, err := s.define(req, r.Object, key, was); !ok || err != nil {
 			return false, err
 		}
 	}
-	kept := req.keep(r.Object)
-	if stored := req.resource.Stored; stored != req.resource.GVR {
-		if res, ok := s.registry.Lookup(stored.Group, stored.Version, stored.Resource); ok {
-			patch.Defaults(res, kept)
-		}
+	kept, err := req.keep(r.Object)
+	if err != nil {
+		return false, err
 	}
 	if !req.log.Put(originOf(req.http.Context()), t, key, kept, was) {
 		return false, nil
@@ -132,8 +131,12 @@ func (s *Server) write(req *request, dryRun []string, edit func(current resource
 	key := req.key()
 	for {
 		current, was := req.log.Get(key)
-		if req.converts && current != nil {
-			current = withVersion(current, req.resource.GVK)
+		if current != nil {
+			shown, err := req.show(current)
+			if err != nil {
+				return err
+			}
+			req.outdated, current = req.stale(current), shown.(resources.Object)
 		}
 		t, r, err := edit(current, was)
 		if err != nil || r == nil {
@@ -157,7 +160,16 @@ func (req *request) answerResult(code int, r *patch.Result) error {
 	if r.Answer != nil {
 		return req.answerWhole(code, r.Answer)
 	}
-	return req.answer(code, req.show(r.Object))
+	return req.answerShown(code, r.Object)
+}
+
+// answerShown answers with a stored object in the requested version.
+func (req *request) answerShown(code int, o runtime.Object) error {
+	shown, err := req.show(o)
+	if err != nil {
+		return err
+	}
+	return req.answer(code, shown)
 }
 
 // change writes the object of the request. edit gets nil if there is no object. It
@@ -169,7 +181,7 @@ func (s *Server) change(req *request, dryRun []string, edit func(current resourc
 		}
 		code = http.StatusOK
 		switch {
-		case r.Unchanged:
+		case r.Unchanged && !req.outdated:
 			return "", nil, nil
 		case r.Gone:
 			// The event has the last stored state; the answer has the edited one.
@@ -247,7 +259,7 @@ func (s *Server) delete(req *request) error {
 	}
 	// A real server answers with the object if it remains, and for a few kinds.
 	if !r.Gone || slices.Contains(returnsDeleted, gvr.Resource) {
-		return req.answer(http.StatusOK, req.show(o))
+		return req.answerShown(http.StatusOK, o)
 	}
 	return req.succeed(http.StatusOK, &metav1.StatusDetails{Name: req.name, Group: gvr.Group, Kind: gvr.Resource, UID: o.GetUID()})
 }
@@ -280,6 +292,9 @@ func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (r patch.Resul
 	if err == nil && req.resource.GVR == namespaceResource && len(opts.DryRun) == 0 && !r.Unchanged {
 		s.finish(originOf(req.http.Context()), req.name) // its objects go first
 	}
+	if err == nil && req.resource.GVR == definitionResource && len(opts.DryRun) == 0 && !r.Unchanged && !r.Gone {
+		s.clean(originOf(req.http.Context()), req.name)
+	}
 	return r, err
 }
 
@@ -289,7 +304,7 @@ func (s *Server) deleteCollection(req *request) error {
 		return notAllowed()
 	}
 	// It selects like a list.
-	q, err := s.parseQuery(req.http.URL.RawQuery, &req.target)
+	q, err := req.query()
 	if err != nil {
 		return err
 	}
@@ -337,7 +352,11 @@ func (s *Server) scale(req *request) error {
 	if o == nil {
 		return apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 	}
-	scale, err := s.editor.Scale(req.resource, req.show(o))
+	shown, err := req.show(o)
+	if err != nil {
+		return err
+	}
+	scale, err := s.editor.Scale(req.resource, shown)
 	if err != nil {
 		return err
 	}

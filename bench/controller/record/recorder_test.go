@@ -182,18 +182,18 @@ func TestRequests(t *testing.T) {
 
 // A real clientset in each encoding, directly and through a proxy, leaves the same accesses.
 func TestClientset(t *testing.T) {
-	const want = `create pods "a/web" 201 version=2
-update pods "a/web" 200 based=2 version=3
-update pods "a/web" 200 based=3 version=3 unchanged
-update pods "a/web" 409 based=2
-update pods/status "a/web" 200 based=3 version=4
-patch pods "a/web" 200 version=5
-patch pods "a/web" 200 version=5 unchanged
-apply pods "a/web" 200 version=6
-apply pods "a/web" 200 version=6 unchanged
-delete pods "a/web" 409 based=2
-create pods/eviction "a/web" 409 based=2
-delete pods "a/web" 200 based=6 version=7`
+	const want = `create pods "a/web" 201 version=7
+update pods "a/web" 200 based=7 version=8
+update pods "a/web" 200 based=8 version=8 unchanged
+update pods "a/web" 409 based=7
+update pods/status "a/web" 200 based=8 version=9
+patch pods "a/web" 200 version=10
+patch pods "a/web" 200 version=10 unchanged
+apply pods "a/web" 200 version=11
+apply pods "a/web" 200 version=11 unchanged
+delete pods "a/web" 409 based=7
+create pods/eviction "a/web" 409 based=7
+delete pods "a/web" 200 based=11 version=12`
 	for _, encoding := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/cbor"} {
 		for _, proxied := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/proxied=%v", strings.TrimPrefix(encoding, "application/"), proxied), func(t *testing.T) {
@@ -263,7 +263,7 @@ func write(t *testing.T, set kubernetes.Interface) {
 	for range 2 {
 		must(c.Apply(ctx, corev1.Pod("web", "a").WithLabels(map[string]string{"b": "3"}), metav1.ApplyOptions{FieldManager: "x"}))
 	}
-	old, newest := "2", "6"
+	old, newest := "7", "11"
 	if err := c.Delete(ctx, "web", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &old}}); err == nil {
 		t.Error("no conflict")
 	}

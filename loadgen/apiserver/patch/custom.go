@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -11,6 +13,7 @@ import (
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -40,8 +43,8 @@ func coerce(res *resources.Resource, u *unstructured.Unstructured, report bool) 
 	return unknown, nil
 }
 
-// Defaults adds the defaults of a custom resource's version to an object that was
-// written in another version.
+// Defaults adds the defaults of a custom resource's stored version to an object that was
+// written in another version: a real server has them when it reads the object.
 func Defaults(res *resources.Resource, obj runtime.Object) {
 	if u, ok := obj.(*unstructured.Unstructured); ok && res.Custom != nil {
 		addDefaults(u.Object, res.Custom.Structural)
@@ -124,13 +127,37 @@ func (x *edit) validate(obj, old object) error {
 		for _, err := range res.Custom.Validator.Validate(u.Object).Errors {
 			errs = append(errs, fieldError(err))
 		}
-		errs = append(errs, validateScale(u, res)...)
 		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, res.Custom.Structural, u.Object)...)
+		if before, ok := old.(*unstructured.Unstructured); ok {
+			errs = slices.DeleteFunc(errs, func(e *field.Error) bool { return unchanged(e, before.Object, u.Object) })
+		}
+		errs = append(errs, validateScale(u, res)...)
 	}
 	if errs = append(errs, validateMeta(res, obj, old)...); len(errs) > 0 {
 		return resources.Invalid(res.GVK.GroupKind(), obj.GetName(), errs)
 	}
 	return nil
+}
+
+// unchanged reports whether an error is in a part of an object that a write leaves as it was: a real server ratchets
+// its validation. Items of lists count as changed if their list is.
+func unchanged(e *field.Error, old, obj any) bool {
+	path := strings.Split(e.Field, ".")
+	if e.Type == field.ErrorTypeRequired {
+		path = path[:len(path)-1] // the error is that of the object without it
+	}
+	for i := 0; ; i++ {
+		if apiequality.Semantic.DeepEqual(old, obj) {
+			return true
+		}
+		before, ok := old.(map[string]any)
+		now, is := obj.(map[string]any)
+		if !ok || !is || i == len(path) {
+			return false
+		}
+		name, _, _ := strings.Cut(path[i], "[")
+		old, obj = before[name], now[name]
+	}
 }
 
 // validateScale returns the errors of the fields of a scale subresource.
@@ -210,8 +237,14 @@ func (e *Editor) Scale(res *resources.Resource, current runtime.Object) (*autosc
 		return nil, asStatus(err)
 	}
 	scale, err := scaleOf(res, live)
+	if err == nil && scale.Spec.Replicas == unsetReplicas {
+		err = apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", scalePaths(res).SpecReplicasPath))
+	}
 	return scale, asStatus(err)
 }
+
+// unsetReplicas is the number of an object without the field, as in a real server: a patch may set it.
+const unsetReplicas = math.MinInt32
 
 func scaleOf(res *resources.Resource, live object) (*autoscalingv1.Scale, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
@@ -231,7 +264,7 @@ func scaleOf(res *resources.Resource, live object) (*autoscalingv1.Scale, error)
 	case !found && res.Custom == nil:
 		spec = 1 // the default of the built-in kinds
 	case !found:
-		return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist in %s", paths.SpecReplicasPath, res))
+		spec = unsetReplicas
 	}
 	status, _, err := unstructured.NestedInt64(content, fieldsOf(paths.StatusReplicasPath)...)
 	if err != nil {
@@ -244,7 +277,10 @@ func scaleOf(res *resources.Resource, live object) (*autoscalingv1.Scale, error)
 
 // scaleSelector returns the selector of the pods as text.
 func scaleSelector(content map[string]any, paths *apiextensionsv1.CustomResourceSubresourceScale) (string, error) {
-	if path := paths.LabelSelectorPath; path != nil && *path != "" {
+	if path := paths.LabelSelectorPath; paths != builtinScale {
+		if path == nil || *path == "" {
+			return "", nil
+		}
 		text, _, err := unstructured.NestedString(content, fieldsOf(*path)...)
 		return text, err
 	}
@@ -332,6 +368,8 @@ func (x *edit) editScale(current runtime.Object, kind types.PatchType, body []by
 
 func (x *edit) rescale(live object, scale *autoscalingv1.Scale) error {
 	switch {
+	case scale.Spec.Replicas == unsetReplicas:
+		return apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", scalePaths(x.res).SpecReplicasPath))
 	case scale.UID != "" && scale.UID != live.GetUID():
 		return x.otherUID(scale.UID, live.GetUID())
 	case scale.ResourceVersion != "" && scale.ResourceVersion != live.GetResourceVersion():

@@ -133,7 +133,7 @@ func canonical(obj runtime.Object) {
 		}
 		o.StringData = nil
 	case *apiextensionsv1.CustomResourceDefinition:
-		apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&o.Spec)
+		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(o)
 	}
 }
 
@@ -196,16 +196,14 @@ func summary(body []byte) string {
 	return text
 }
 
-// inVersion returns a copy of an object in the version of a resource, typed if that is.
+// inVersion returns a copy of an object that [Convert] has shown in the version of a resource, typed if that is.
 func inVersion(res *resources.Resource, current runtime.Object) (object, error) {
 	obj, ok := current.DeepCopyObject().(object)
 	u, untyped := obj.(*unstructured.Unstructured)
 	switch {
 	case !ok, !untyped && !res.Typed():
 		return nil, fmt.Errorf("%s is kept as a %T", res, current)
-	case !res.Typed():
-		Defaults(res, u)
-	case untyped:
+	case untyped && res.Typed():
 		obj = res.NewObject()
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", res, u.GetName(), err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,8 +16,8 @@ import (
 )
 
 // Delete deletes an object if its preconditions hold. An object with finalizers is marked instead,
-// until an [Editor.Update] or [Editor.Patch] removes the last one, and so is a namespace, until the
-// caller has deleted its objects. Else the object is gone at once, whatever its grace period and the
+// until an [Editor.Update] or [Editor.Patch] removes the last one, and so are a namespace and a definition, until the
+// caller has deleted their objects. Else the object is gone at once, whatever its grace period and the
 // propagation policy.
 //
 // With Graceful, a pod on a node that has not finished is marked, too, until a deletion with the grace
@@ -38,6 +39,12 @@ func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options
 		if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
 			return mismatch("ResourceVersion", *p.ResourceVersion, obj.GetResourceVersion(), "modified")
 		}
+	}
+	if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && crd.DeletionTimestamp == nil {
+		crd.DeletionTimestamp = new(metav1.Now().Rfc3339Copy())
+		crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+		resources.SetCondition(crd, apiextensionsv1.Terminating, true, "InstanceDeletionPending", "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon")
+		return Result{Object: crd}, nil
 	}
 	ns, isNamespace := obj.(*corev1.Namespace)
 	if e.Graceful && !isNamespace {

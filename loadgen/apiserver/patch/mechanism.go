@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -438,7 +439,7 @@ func newManager(res *resources.Resource, subresource string) (*managedfields.Fie
 	if err != nil {
 		return nil, err
 	}
-	return managedfields.NewDefaultCRDFieldManager(converter, versions{}, noDefaults{}, unstructuredscheme.NewUnstructuredCreator(), res.GVK, res.GroupVersion(), subresource, reset)
+	return managedfields.NewDefaultCRDFieldManager(converter, versions{custom: res.Custom}, noDefaults{}, unstructuredscheme.NewUnstructuredCreator(), res.GVK, res.GroupVersion(), subresource, reset)
 }
 
 // noDefaults leaves defaulting to the editor.
@@ -446,11 +447,14 @@ type noDefaults struct{}
 
 func (noDefaults) Default(runtime.Object) {}
 
-// versions converts custom resources by the strategy None: it sets the version. Field
+// versions converts custom resources: by the strategy None, it sets the version. Field
 // managers need no other method.
-type versions struct{ runtime.ObjectConvertor }
+type versions struct {
+	runtime.ObjectConvertor
+	custom *resources.Custom
+}
 
-func (versions) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+func (v versions) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	kind := in.GetObjectKind().GroupVersionKind()
 	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{kind})
 	if !ok {
@@ -460,6 +464,9 @@ func (versions) ConvertToVersion(in runtime.Object, target runtime.GroupVersione
 		return in, nil
 	}
 	u := in.DeepCopyObject().(*unstructured.Unstructured)
+	if v.custom.Conversion.Strategy == apiextensionsv1.WebhookConverter && len(u.Object) > len([]string{"apiVersion", "kind"}) {
+		return callWebhook(v.custom, u, to.GroupVersion().String())
+	}
 	u.SetGroupVersionKind(to)
 	return u, nil
 }

@@ -43,7 +43,7 @@ func define(t testing.TB, registry *resources.Registry, crd []byte) {
 	if err := yaml.UnmarshalStrict(crd, object); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := registry.Define(object); err != nil {
+	if _, err := registry.Define(nil, object); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -28,6 +28,7 @@ var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(scheme.AddToScheme(s))
 	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	utilruntime.Must(addConversions(s))
 	return s
 }()
 
@@ -83,6 +84,9 @@ func parse(fields []string) *Resource {
 		Singular: fields[4], Namespaced: fields[5] == "Namespaced",
 		Verbs: list(fields[6]), ShortNames: list(fields[7]), Categories: list(fields[8]),
 		Stored: gv.WithResource(fields[2]),
+	}
+	if stored, ok := cohabitants[res.GVR]; ok {
+		res.Stored = stored
 	}
 	for _, sub := range fields[9:] {
 		parts := strings.Split(sub, ":")

@@ -2,19 +2,22 @@ package resources
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/kube-openapi/pkg/schemamutation"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
@@ -27,9 +30,19 @@ type Custom struct {
 	// Schema is the schema for OpenAPI, never nil. It describes apiVersion, kind and
 	// metadata only if the manifest does.
 	Schema     *spec.Schema
+	Warning    string                       // of a deprecated version, or ""
 	Structural *structuralschema.Structural // for pruning and defaults
 	Validator  *validate.SchemaValidator    // of objects
-	Versions   []*Resource                  // all that are served, the preferred one first
+	*Definition
+}
+
+// Definition is what all versions of a custom resource have in common.
+type Definition struct {
+	Name       string      // widgets.example.com
+	Versions   []*Resource // all that are served, the preferred one first
+	Storage    *Resource   // in the stored version, which may not be served
+	Conversion *apiextensionsv1.CustomResourceConversion
+	All        map[string]*Custom // all versions by name, those that are not served included
 }
 
 // Scale returns the paths of the scale subresource, or nil.
@@ -45,19 +58,25 @@ type definition struct {
 	resources []*Resource
 }
 
-// Define serves the custom resource of a definition. It replaces an earlier definition of that name
-// and returns the served versions, the preferred one first. The definition belongs to the registry.
+// Define serves the custom resource of a definition, which may replace an old one of that name, and returns it in the
+// stored version. The definition belongs to the registry.
 //
 // The error for an invalid definition is the API's Invalid error, which names each
-// field: the names, the scope, the stored version, and schemas that are not structural.
-// x-kubernetes-validations are neither checked nor run. Conversion webhooks are refused.
-func (r *Registry) Define(crd *apiextensionsv1.CustomResourceDefinition) ([]*Resource, error) {
-	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
+// field: the names, the scope, the stored version, the conversion, stored versions that were removed, and schemas that
+// are not structural. x-kubernetes-validations are neither checked nor run.
+func (r *Registry) Define(old, crd *apiextensionsv1.CustomResourceDefinition) (*Resource, error) {
+	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(crd)
 	m := (*manifest)(crd)
 	errs := m.validate()
+	if want := m.Spec.Names.Plural + "." + m.Spec.Group; old != nil {
+		errs = append(errs, m.validateUpdate(old)...)
+	} else if m.Name != want {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Name, "must be spec.names.plural+\".\"+spec.group"))
+	}
 	var d *definition
+	var stored *Resource
 	if len(errs) == 0 {
-		d, errs = m.definition()
+		d, stored, errs = m.definition()
 	}
 	if len(errs) == 0 {
 		r.mu.Lock()
@@ -69,7 +88,7 @@ func (r *Registry) Define(crd *apiextensionsv1.CustomResourceDefinition) ([]*Res
 	}
 	r.definitions[m.Name] = d
 	r.publish()
-	return d.resources, nil
+	return stored, nil
 }
 
 // Invalid is [apierrors.NewInvalid] of the first 100 errors: their text takes the square of their number.
@@ -106,25 +125,26 @@ func (r *Registry) Undefine(name string) []*Resource {
 
 // Establish sets the status of a served definition: names accepted and established. The stored versions include
 // earlier ones.
-func Establish(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) {
-	condition := func(kind apiextensionsv1.CustomResourceDefinitionConditionType, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
-		return apiextensionsv1.CustomResourceDefinitionCondition{
-			Type: kind, Status: apiextensionsv1.ConditionTrue, Reason: reason, Message: message,
-			LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
-		}
-	}
+func Establish(crd *apiextensionsv1.CustomResourceDefinition) {
 	crd.Status.AcceptedNames = crd.Spec.Names
 	if len(crd.Status.Conditions) == 0 {
-		crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
-			condition(apiextensionsv1.NamesAccepted, "NoConflicts", "no conflicts found"),
-			condition(apiextensionsv1.Established, "InitialNamesAccepted", "the initial names have been accepted"),
-		}
+		SetCondition(crd, apiextensionsv1.NamesAccepted, true, "NoConflicts", "no conflicts found")
+		SetCondition(crd, apiextensionsv1.Established, true, "InitialNamesAccepted", "the initial names have been accepted")
 	}
 	for _, v := range crd.Spec.Versions {
 		if v.Storage && !slices.Contains(crd.Status.StoredVersions, v.Name) {
 			crd.Status.StoredVersions = append(crd.Status.StoredVersions, v.Name)
 		}
 	}
+}
+
+// SetCondition sets a condition of a definition, at the present time if its status changes.
+func SetCondition(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensionsv1.CustomResourceDefinitionConditionType, is bool, reason, message string) {
+	c := apiextensionsv1.CustomResourceDefinitionCondition{Type: kind, Status: apiextensionsv1.ConditionFalse, Reason: reason, Message: message}
+	if is {
+		c.Status = apiextensionsv1.ConditionTrue
+	}
+	apihelpers.SetCRDCondition(crd, c)
 }
 
 // manifest is a CustomResourceDefinition with its defaults.
@@ -147,9 +167,6 @@ func (m *manifest) validate() field.ErrorList {
 			errs = append(errs, field.Invalid(path, value, msg))
 		}
 	}
-	if want := m.Spec.Names.Plural + "." + m.Spec.Group; m.Name != want {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Name, "must be spec.names.plural+\".\"+spec.group"))
-	}
 	switch msgs := utilvalidation.IsDNS1123Subdomain(m.Spec.Group); {
 	case m.Spec.Group == "":
 		errs = append(errs, field.Required(at.Child("group"), ""))
@@ -167,14 +184,91 @@ func (m *manifest) validate() field.ErrorList {
 	if scopes := []apiextensionsv1.ResourceScope{"Cluster", "Namespaced"}; !slices.Contains(scopes, m.Spec.Scope) {
 		errs = append(errs, field.NotSupported(at.Child("scope"), m.Spec.Scope, scopes))
 	}
-	if s := m.Spec.Conversion.Strategy; s != apiextensionsv1.NoneConverter {
-		errs = append(errs, field.NotSupported(at.Child("conversion", "strategy"), s, []apiextensionsv1.ConversionStrategyType{apiextensionsv1.NoneConverter}))
-	}
+	errs = append(errs, m.validateConversion(at.Child("conversion"))...)
 	if m.Spec.PreserveUnknownFields {
 		errs = append(errs, field.Invalid(at.Child("preserveUnknownFields"), true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"))
 	}
 	return append(errs, m.validateVersions(at.Child("versions"))...)
 }
+
+// validateUpdate returns the errors of a change (k8s.io/apiextensions-apiserver v0.37, pkg/apis/apiextensions/validation).
+func (m *manifest) validateUpdate(old *apiextensionsv1.CustomResourceDefinition) (errs field.ErrorList) {
+	at, status := field.NewPath("spec"), field.NewPath("status", "storedVersions")
+	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Scope, old.Spec.Scope, at.Child("scope"))...)
+	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Names.Kind, old.Spec.Names.Kind, at.Child("names", "kind"))...)
+	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Group, old.Spec.Group, at.Child("group"))...)
+	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Names.Plural, old.Spec.Names.Plural, at.Child("names", "plural"))...)
+	for i, v := range old.Status.StoredVersions {
+		if !slices.ContainsFunc(m.Spec.Versions, func(now apiextensionsv1.CustomResourceDefinitionVersion) bool { return now.Name == v }) {
+			errs = append(errs, field.Invalid(status.Index(i), v, fmt.Sprintf("missing from spec.versions; %[1]s was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in %[1]s and removes %[1]s from status.storedVersions", v)))
+		}
+	}
+	return errs
+}
+
+// validateConversion returns the errors of a conversion, which have the names of fields in kube-apiserver's sources.
+func (m *manifest) validateConversion(at *field.Path) (errs field.ErrorList) {
+	add := func(bad bool, err *field.Error) {
+		if bad {
+			errs = append(errs, err)
+		}
+	}
+	hook := m.Spec.Conversion.Webhook
+	if hook == nil {
+		hook = &apiextensionsv1.WebhookConversion{}
+	}
+	client, versions, reviews := at.Child("webhookClientConfig"), at.Child("conversionReviewVersions"), hook.ConversionReviewVersions
+	switch s := m.Spec.Conversion.Strategy; s {
+	case apiextensionsv1.NoneConverter:
+		const unset = "should not be set when strategy is not set to Webhook"
+		add(hook.ClientConfig != nil, field.Forbidden(client, unset))
+		add(len(reviews) > 0, field.Forbidden(versions, unset))
+		return errs
+	case apiextensionsv1.WebhookConverter:
+	default:
+		return field.ErrorList{field.NotSupported(at.Child("strategy"), s, []apiextensionsv1.ConversionStrategyType{apiextensionsv1.NoneConverter, apiextensionsv1.WebhookConverter})}
+	}
+	switch c := hook.ClientConfig; {
+	case c == nil:
+		add(true, field.Required(client, "required when strategy is set to Webhook"))
+	case (c.URL == nil) == (c.Service == nil):
+		add(true, field.Required(client, "exactly one of url or service is required"))
+	case c.Service != nil:
+		at := client.Child("service")
+		add(c.Service.Namespace == "", field.Required(at.Child("name"), "")) // kube-apiserver, too, confuses the two
+		add(c.Service.Name == "", field.Required(at.Child("namespace"), ""))
+		msgs := utilvalidation.IsValidPortNum(int(*c.Service.Port))
+		add(len(msgs) > 0, field.Invalid(at.Child("port"), *c.Service.Port, "port is not valid: "+strings.Join(msgs, ", ")))
+	default:
+		const form = "; desired format: https://host[/path]"
+		at := client.Child("url")
+		u, err := url.Parse(*c.URL)
+		if err != nil {
+			add(true, field.Required(at, "url must be a valid URL: "+err.Error()+form))
+			break
+		}
+		add(u.Scheme != "https", field.Invalid(at, u.Scheme, "'https' is the only allowed URL scheme"+form))
+		add(u.Host == "", field.Invalid(at, u.Host, "host must be specified"+form))
+		add(u.User != nil, field.Invalid(at, u.User.String(), "user information is not permitted in the URL"))
+		add(u.Fragment != "", field.Invalid(at, u.Fragment, "fragments are not permitted in the URL"))
+		add(u.RawQuery != "", field.Invalid(at, u.RawQuery, "query parameters are not permitted in the URL"))
+	}
+	add(len(reviews) == 0, field.Required(versions, ""))
+	for i, v := range reviews {
+		if slices.Contains(reviews[:i], v) {
+			add(true, field.Invalid(versions.Index(i), v, "duplicate version"))
+			continue
+		}
+		for _, msg := range utilvalidation.IsDNS1035Label(v) {
+			add(true, field.Invalid(versions.Index(i), v, msg))
+		}
+	}
+	add(len(reviews) > 0 && !slices.ContainsFunc(reviews, IsReviewVersion), field.Invalid(versions, reviews, "must include at least one of v1, v1beta1"))
+	return errs
+}
+
+// IsReviewVersion reports whether a version of ConversionReview is known.
+func IsReviewVersion(v string) bool { return v == "v1" || v == "v1beta1" }
 
 func (m *manifest) validateVersions(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -211,26 +305,51 @@ func (m *manifest) validateVersions(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// definition returns the resources of a valid manifest, or the errors of its schemas.
-func (m *manifest) definition() (*definition, field.ErrorList) {
+// definition returns the resources of a valid manifest and the one that is stored, or the errors of its schemas.
+func (m *manifest) definition() (*definition, *Resource, field.ErrorList) {
 	d := &definition{kind: m.kind()}
-	var stored schema.GroupVersionResource
+	shared := &Definition{Name: m.Name, Conversion: m.Spec.Conversion, All: map[string]*Custom{}}
+	stored := schema.GroupVersionResource{Group: m.Spec.Group, Resource: m.Spec.Names.Plural}
+	stored.Version = m.Spec.Versions[slices.IndexFunc(m.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })].Name
 	var errs field.ErrorList
 	for i := range m.Spec.Versions {
 		v := &m.Spec.Versions[i]
-		if v.Storage {
-			stored = schema.GroupVersionResource{Group: m.Spec.Group, Version: v.Name, Resource: m.Spec.Names.Plural}
-		}
 		custom, wrong := m.custom(v, field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema"))
-		if errs = append(errs, wrong...); v.Served && len(wrong) == 0 {
-			d.resources = append(d.resources, m.resource(v, custom))
+		if errs = append(errs, wrong...); len(wrong) > 0 {
+			continue
+		}
+		custom.Definition, shared.All[v.Name] = shared, custom
+		res := m.resource(v, custom)
+		if res.Stored = stored; v.Storage {
+			shared.Storage = res
+		}
+		if v.Served {
+			d.resources = append(d.resources, res)
 		}
 	}
 	slices.SortFunc(d.resources, inDiscoveryOrder)
+	shared.Versions = d.resources
 	for _, res := range d.resources {
-		res.Stored, res.Custom.Versions = stored, d.resources
+		if res.Custom.Version.Deprecated {
+			res.Custom.Warning = res.deprecation()
+		}
 	}
-	return d, errs
+	return d, shared.Storage, errs
+}
+
+// deprecation returns the warning of a deprecated version of a custom resource.
+func (r *Resource) deprecation() string {
+	if text := r.Custom.Version.DeprecationWarning; text != nil {
+		return *text
+	}
+	say := func(r *Resource) string { return r.GVK.GroupVersion().String() + " " + r.GVK.Kind }
+	text := say(r) + " is deprecated"
+	for _, other := range r.Custom.Versions { // the preferred one first
+		if !other.Custom.Version.Deprecated && version.CompareKubeAwareVersionStrings(other.GVR.Version, r.GVR.Version) > 0 {
+			return text + "; use " + say(other)
+		}
+	}
+	return text
 }
 
 // custom prepares the schema of a version for all its uses.

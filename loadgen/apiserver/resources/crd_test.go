@@ -63,7 +63,11 @@ func addCRD(reg *Registry, data []byte) ([]*Resource, error) {
 	if err := yaml.UnmarshalStrict(data, crd); err != nil {
 		return nil, err
 	}
-	return reg.Define(crd)
+	stored, err := reg.Define(nil, crd)
+	if err != nil {
+		return nil, err
+	}
+	return stored.Custom.Versions, nil
 }
 
 func versionOf(reg *Registry) uint64 {
@@ -141,7 +145,7 @@ func TestBadCRD(t *testing.T) {
 		{"no items", "size: {type: string}", "size: {type: array}", `properties[size].items: Required value`},
 		{"no schema", "    schema:\n      openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}\n", "", `spec.versions[0].schema.openAPIV3Schema: Required value`},
 		{"both", "size: {type: string}", "size: {type: object, properties: {a: {type: string}}, additionalProperties: {type: string}}", `properties[size].additionalProperties: Forbidden`},
-		{"webhook", "scope: Namespaced", "scope: Namespaced\n  conversion: {strategy: Webhook}", `spec.conversion.strategy: Unsupported value: "Webhook": supported values: "None"`},
+		{"webhook", "scope: Namespaced", "scope: Namespaced\n  conversion: {strategy: Webhook}", `spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook`},
 		{"preserve", "scope: Namespaced", "scope: Namespaced\n  preserveUnknownFields: true", `spec.preserveUnknownFields: Invalid value: true`},
 		{"the server's own", "example.com", "networking.k8s.io", `spec.group: Invalid value: "networking.k8s.io": is a group of the server's own`},
 	} {

@@ -23,6 +23,8 @@ type Change struct {
 	At     time.Time // just before it became visible
 	Event  *storm.Event
 	Before *storm.Event // previous event of its object, nil if there was no object
+	// Version is that of the event.
+	Version uint64
 }
 
 // Observe calls f for each visible event and for all further ones, in their order. It returns after the
@@ -41,7 +43,7 @@ func (l *Log) Observe(f func(Change)) {
 func (l *Log) report(from, to uint64, at time.Time, due func(time.Duration) time.Time) {
 	before := l.rec.keys().before
 	for ; from < to; from++ {
-		c := Change{Origin: released(l.event(from), due), At: at, Event: l.event(from)}
+		c := Change{Origin: released(l.event(from), due), At: at, Event: l.event(from), Version: from + 1}
 		if i := before[from]; i >= 0 && l.event(uint64(i)).Type != watch.Deleted {
 			c.Before = l.event(uint64(i))
 		}

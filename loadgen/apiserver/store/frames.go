@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/storm"
 )
@@ -40,6 +42,7 @@ type slot struct {
 // frames are the watch frames of the first events of a block, consecutive in data. A later
 // version may share data and have more frames.
 type frames struct {
+	by    Encoder
 	data  []byte
 	parts []part
 }
@@ -64,34 +67,34 @@ func (f *frames) object(i int, m wire.Media) []byte {
 	return f.data[p.object:end:end]
 }
 
-// maker encodes events.
-type maker struct {
-	kind   *wire.Kind
-	budget *Budget
+// Encoder encodes the objects of a log, such as a [wire.Kind]. A log keeps the encodings of the one that was used
+// last; another one, which a changed definition brings, encodes anew.
+type Encoder interface {
+	AppendObject(dst []byte, f wire.Form, o runtime.Object) ([]byte, error)
 }
 
 // have returns the frames of the first n events, or nil. O(1).
-func (s *slot) have(n int) *frames {
-	if f := s.frames.Load(); f != nil && len(f.parts) >= n {
+func (s *slot) have(by Encoder, n int) *frames {
+	if f := s.frames.Load(); f != nil && f.by == by && len(f.parts) >= n {
 		return f
 	}
 	return nil
 }
 
 // make returns the frames of at least the first n events of a block and encodes missing ones.
-func (s *slot) make(m maker, form wire.Form, members bool, n int, event func(i int) *storm.Event) (*frames, error) {
-	if f := s.have(n); f != nil {
+func (s *slot) make(by Encoder, budget *Budget, form wire.Form, members bool, n int, event func(i int) *storm.Event) (*frames, error) {
+	if f := s.have(by, n); f != nil {
 		return f, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var next frames
-	first := true
-	if f := s.frames.Load(); f != nil {
+	f := s.frames.Load()
+	next, first := frames{by: by}, f == nil
+	if f != nil && f.by == by {
 		if len(f.parts) >= n {
 			return f, nil
 		}
-		next, first = *f, false
+		next = *f
 	}
 	var scratch, frame []byte
 	for i := len(next.parts); i < n; i++ {
@@ -100,7 +103,7 @@ func (s *slot) make(m maker, form wire.Form, members bool, n int, event func(i i
 			return nil, ErrGone
 		}
 		var err error
-		if scratch, err = m.kind.AppendObject(scratch[:0], form, e.Object); err != nil {
+		if scratch, err = by.AppendObject(scratch[:0], form, e.Object); err != nil {
 			return nil, fmt.Errorf("event %d (%s): %w", e.Seq, e.Key, err)
 		}
 		if members {
@@ -125,10 +128,10 @@ func (s *slot) make(m maker, form wire.Form, members bool, n int, event func(i i
 		})
 	}
 	size := int64(cap(next.data)) + int64(cap(next.parts))*int64(unsafe.Sizeof(part{}))
-	by := size - s.size
+	more := size - s.size
 	s.size = size
 	s.frames.Store(&next)
-	m.budget.grow(s, by, first)
+	budget.grow(s, more, first)
 	return &next, nil
 }
 

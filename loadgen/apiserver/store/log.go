@@ -1,11 +1,11 @@
 // Package store keeps the objects of a simulated API server: for each resource a log of
 // events. The newest event of each object is the current state.
 //
-// A resourceVersion is a position in the log: the number of the last event included.
-// Positions have no gaps; the number of an event is its object's resourceVersion.
+// A position is the number of the last event included; positions have no gaps. A resourceVersion is a [Revision] of
+// all logs of a server, as of etcd: the state at a version includes the events up to it.
 //
 // A log may play a [Recording]: the storm's events become visible in order as they are
-// released, and positions are their sequence numbers. After the first write the log forks:
+// released, and positions and versions are their sequence numbers. After the first write the log forks:
 // written and released events take the next positions in order of arrival, and the storm's
 // objects get new versions.
 //
@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,8 +39,23 @@ import (
 // DefaultHistory is the number of events kept after the fork.
 const DefaultHistory = 100_000
 
-// first is the initial position of a log without a recording; version 0 means any.
+// first is the initial position and version of a log without a recording; version 0 means any.
 const first = 1
+
+// Revision numbers the events of all logs that share it. The zero value is at 1, like etcd's. It is safe for
+// concurrent use.
+type Revision struct{ events atomic.Uint64 }
+
+// Now returns the number of the newest event.
+func (r *Revision) Now() uint64 { return r.events.Load() + 1 }
+
+func (r *Revision) next() uint64 { return r.events.Add(1) + 1 }
+
+// raise makes later numbers larger than to.
+func (r *Revision) raise(to uint64) {
+	for have := r.events.Load(); have+1 < to && !r.events.CompareAndSwap(have, to-1); have = r.events.Load() {
+	}
+}
 
 // ErrGone means that events are no longer kept.
 var ErrGone = errors.New("the events are no longer kept")
@@ -50,7 +66,8 @@ type Log struct {
 	// stored before, and readers without a lock load the position first.
 	stream.Position
 	rec     *Recording // nil for a log without a recording
-	maker   maker
+	budget  *Budget
+	version *Revision
 	retain  int // events by which the start position of a watch may lag; 0 means all
 	history int // number of newest events kept after the fork
 	// forked is the position of the fork, or never. Events up to it are the recording's. It
@@ -90,15 +107,16 @@ type chunk struct {
 	events [blockSize]atomic.Pointer[storm.Event] // nil until visible and after trim drops them
 	// before holds the position of the key's previous event, or 0. It is written once,
 	// before the position becomes visible; readers need no lock.
-	before [blockSize]uint64
+	before  [blockSize]uint64
+	version [blockSize]uint64 // of each event; as before
 }
 
 const never = 1 << 63 // a position beyond any log
 
-// New returns an empty log of objects of a kind. A watch may start up to retain events
+// New returns an empty log. A watch may start up to retain events
 // late, and that many are kept; 0 means any number, and [DefaultHistory].
-func New(kind *wire.Kind, budget *Budget, retain int) *Log {
-	l := &Log{maker: maker{kind, budget}, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), extra: map[string]int32{}, indexed: first, last: []uint64{}}
+func New(budget *Budget, version *Revision, retain int) *Log {
+	l := &Log{budget: budget, version: version, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), extra: map[string]int32{}, indexed: first, last: []uint64{}}
 	l.forked.Store(first)
 	l.tail.Store(&tail{base: first})
 	l.floor.Store(first)
@@ -106,27 +124,82 @@ func New(kind *wire.Kind, budget *Budget, retain int) *Log {
 	return l
 }
 
-// Play returns a log of a recording. The initial list is visible. For retain see [New].
-func (r *Recording) Play(retain int) *Log {
-	l := &Log{rec: r, maker: r.maker, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), extra: map[string]int32{}, foreign: map[int32]struct{}{}, shared: true}
+// Play returns a log of a recording. The initial list is visible. For retain see [New]. If there is no initial list
+// and renumber is set, the log forks at once, so that no version is 0.
+func (r *Recording) Play(version *Revision, retain int, renumber bool) *Log {
+	l := &Log{rec: r, budget: r.budget, version: version, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), extra: map[string]int32{}, foreign: map[int32]struct{}{}, shared: true}
 	l.forked.Store(never)
 	l.tail.Store(&tail{})
 	l.Raise(uint64(r.storm.Initial))
+	version.raise(uint64(r.storm.Initial))
+	if renumber && r.storm.Initial == 0 {
+		l.advance()
+		l.fork()
+	}
 	return l
 }
 
-// Bounds returns the available positions. With a recording, "any" state is the initial
-// one, so that a client sees all events; without one, it is the current state.
+// fork ends the numbers of the recording. The caller holds write and mu, or the log is not shared yet.
+func (l *Log) fork() {
+	at := l.Visible()
+	l.played = int(at)
+	l.tail.Store(&tail{base: at})
+	l.forked.Store(at)
+	l.floor.Store(0)
+}
+
+// Bounds returns the available versions. "Any" state is the current one, but the empty one of a recording with its
+// own numbers and without an initial list: its list returned 0.
 func (l *Log) Bounds() stream.Bounds {
-	visible := l.Visible()
-	b := stream.Bounds{Visible: visible, Oldest: l.floor.Load(), First: visible}
-	if l.rec != nil {
-		b.First = uint64(l.rec.storm.Initial)
+	at, version := l.newestPosition()
+	oldest := l.floor.Load()
+	if retain := uint64(max(l.retain, 0)); retain > 0 && at > retain {
+		oldest = max(oldest, at-retain)
 	}
-	if retain := uint64(max(l.retain, 0)); retain > 0 && visible > retain {
-		b.Oldest = max(b.Oldest, visible-retain)
+	b := stream.Bounds{Visible: version, Newest: l.version.Now(), Oldest: l.Version(oldest), First: version}
+	if l.forked.Load() == never && l.rec.storm.Initial == 0 {
+		b.First = 0
 	}
 	return b
+}
+
+// newestPosition returns the last position and the version of the state there: that of the whole server, unless the
+// log has the numbers of a recording.
+func (l *Log) newestPosition() (at, version uint64) {
+	if l.forked.Load() == never {
+		at = l.Visible()
+		return at, at
+	}
+	defer l.read()()
+	return l.indexed, l.version.Now() // Numbers of this log's events are taken under mu.
+}
+
+// Version returns the version of the event at a position.
+func (l *Log) Version(at uint64) uint64 {
+	if at <= l.forked.Load() {
+		return at
+	}
+	c, n := l.inTail(at - 1)
+	return c.version[n]
+}
+
+// Newest returns the newest version at which the state is that of a position.
+func (l *Log) Newest(at uint64) uint64 {
+	if newest, version := l.newestPosition(); newest == at {
+		return version
+	}
+	return l.Version(at)
+}
+
+// At returns the position of a version. O(log events).
+func (l *Log) At(version uint64) uint64 {
+	if version <= l.forked.Load() {
+		return version
+	}
+	defer l.read()()
+	forked := l.forked.Load()
+	n := sort.Search(int(l.indexed-forked), func(i int) bool { return l.Version(forked+uint64(i)+1) > version })
+	return forked + uint64(n)
 }
 
 // Release makes the recording's events up to seq visible. It takes O(1) plus the waiting followers
@@ -152,6 +225,7 @@ func (l *Log) Release(seq uint64, due func(at time.Duration) time.Time) {
 	}
 	if l.forked.Load() == never {
 		from := l.Visible()
+		l.version.raise(seq)
 		l.Raise(seq)
 		if l.observe != nil {
 			l.report(from, seq, at, due)
@@ -167,14 +241,15 @@ func (l *Log) Release(seq uint64, due func(at time.Duration) time.Time) {
 	for ; uint64(l.played) < seq; l.played++ {
 		e := &l.rec.storm.Events[l.played]
 		old, _ := l.newest(e.Key)
-		typ, o := l.replay(l.played, old, to+1)
+		version := l.version.next()
+		typ, o := l.replay(l.played, old, version)
 		if typ == "" {
 			continue
 		}
 		to++
-		added := l.append(to, typ, e.Key, o)
+		added := l.append(to, version, typ, e.Key, o)
 		if l.observe != nil {
-			changes = append(changes, Change{released(e, due), at, added, old})
+			changes = append(changes, Change{released(e, due), at, added, old, version})
 		}
 	}
 	l.mu.Unlock()
@@ -182,8 +257,7 @@ func (l *Log) Release(seq uint64, due func(at time.Duration) time.Time) {
 	l.tell(changes...)
 }
 
-// Put appends an event. The object belongs to the log and gets the position as
-// resourceVersion. If the newest event of the key is not at position was (0: no object),
+// Put appends an event. The object belongs to the log and gets the next version. If the newest event of the key is not at position was (0: no object),
 // Put appends nothing and returns false; see [Log.Get].
 func (l *Log) Put(by Origin, t watch.EventType, key string, o resources.Object, was uint64) bool {
 	l.write.Lock()
@@ -196,15 +270,11 @@ func (l *Log) Put(by Origin, t watch.EventType, key string, o resources.Object, 
 		return false
 	}
 	if l.forked.Load() == never {
-		at := l.Visible()
-		l.played = int(at)
-		l.tail.Store(&tail{base: at})
-		l.forked.Store(at)
-		l.floor.Store(0)
+		l.fork()
 	}
-	at := l.Visible() + 1
-	o.SetResourceVersion(strconv.FormatUint(at, 10))
-	e := l.append(at, t, key, o)
+	at, version := l.Visible()+1, l.version.next()
+	o.SetResourceVersion(strconv.FormatUint(version, 10))
+	e := l.append(at, version, t, key, o)
 	if l.rec != nil && t != watch.Deleted {
 		l.foreign[e.KeyIndex] = struct{}{}
 	} else {
@@ -217,13 +287,13 @@ func (l *Log) Put(by Origin, t watch.EventType, key string, o resources.Object, 
 	}
 	now := time.Now()
 	l.Raise(at)
-	l.tell(Change{by, now, e, before})
+	l.tell(Change{by, now, e, before, version})
 	return true
 }
 
 // append adds an event at a position that is not visible yet. The index is up to date and
 // the caller holds write and mu.
-func (l *Log) append(at uint64, t watch.EventType, key string, o runtime.Object) *storm.Event {
+func (l *Log) append(at, version uint64, t watch.EventType, key string, o runtime.Object) *storm.Event {
 	k := l.keyIndex(key)
 	tl := l.tail.Load()
 	n := at - 1 - tl.base
@@ -234,7 +304,7 @@ func (l *Log) append(at uint64, t watch.EventType, key string, o runtime.Object)
 	c := tl.chunks[n/blockSize]
 	e := &storm.Event{Type: t, Seq: at, Key: key, KeyIndex: k, Object: o}
 	c.events[n%blockSize].Store(e)
-	c.before[n%blockSize] = l.last[k]
+	c.before[n%blockSize], c.version[n%blockSize] = l.last[k], version
 	l.last[k] = at
 	l.indexed = at
 	l.trim(at)
@@ -266,7 +336,7 @@ func (l *Log) trim(at uint64) {
 			l.forget(e)
 		}
 	}
-	l.maker.budget.drop(&c.block)
+	l.budget.drop(&c.block)
 	if l.Dropped != nil {
 		l.Dropped(floor + blockSize)
 	}
@@ -275,7 +345,7 @@ func (l *Log) trim(at uint64) {
 // Close gives the encodings of the tail back to the budget, which other logs share. No watch is open.
 func (l *Log) Close() {
 	for _, c := range l.tail.Load().chunks {
-		l.maker.budget.drop(&c.block)
+		l.budget.drop(&c.block)
 	}
 }
 
@@ -459,11 +529,11 @@ func (l *Log) State(at uint64, prefix, after string) []*storm.Event {
 // of the last one, at most to; if members is true, each as a gzip member. The bytes are shared
 // and must not be changed. The error is [ErrGone] or that of an object that cannot be encoded.
 // O(1) if they are encoded.
-func (l *Log) Frames(form wire.Form, members bool, from, to uint64) (data []byte, upto uint64, err error) {
+func (l *Log) Frames(by Encoder, form wire.Form, members bool, from, to uint64) (data []byte, upto uint64, err error) {
 	if from < l.floor.Load() {
 		return nil, from, ErrGone
 	}
-	f, start, end, err := l.frames(form, members, from, to)
+	f, start, end, err := l.frames(by, form, members, from, to)
 	if err != nil {
 		return nil, from, err
 	}
@@ -472,13 +542,13 @@ func (l *Log) Frames(form wire.Form, members bool, from, to uint64) (data []byte
 
 // frames returns the frames of the block of the event after from, the block's start, and
 // the end of the frames, at most to.
-func (l *Log) frames(form wire.Form, members bool, from, to uint64) (f *frames, start, end uint64, err error) {
+func (l *Log) frames(by Encoder, form wire.Form, members bool, from, to uint64) (f *frames, start, end uint64, err error) {
 	b, start, end := l.block(from)
 	end = min(to, end)
 	s, n := b.slot(form, members), int(end-start)
-	if f = s.have(n); f == nil {
+	if f = s.have(by, n); f == nil {
 		first := start
-		f, err = s.make(l.maker, form, members, n, func(i int) *storm.Event { return l.event(first + uint64(i)) })
+		f, err = s.make(by, l.budget, form, members, n, func(i int) *storm.Event { return l.event(first + uint64(i)) })
 	}
 	return f, start, end, err
 }
@@ -502,18 +572,18 @@ func (l *Log) Event(at uint64) (e, was *storm.Event, err error) {
 
 // Object returns the encoded object of an event of [Log.State]. It keeps no encoding of
 // its own. The bytes must not be changed.
-func (l *Log) Object(form wire.Form, e *storm.Event) ([]byte, error) {
+func (l *Log) Object(by Encoder, form wire.Form, e *storm.Event) ([]byte, error) {
 	b, start, _ := l.block(e.Seq - 1)
 	n := int(e.Seq - 1 - start)
-	if f := b.plain[form].have(n + 1); f != nil {
+	if f := b.plain[form].have(by, n+1); f != nil {
 		return f.object(n, form.Media()), nil
 	}
-	return l.maker.kind.AppendObject(nil, form, e.Object)
+	return by.AppendObject(nil, form, e.Object)
 }
 
 // Prepare encodes the blocks of the recording that a list mostly needs, for the next list
 // and for watches.
-func (l *Log) Prepare(form wire.Form, events []*storm.Event) error {
+func (l *Log) Prepare(by Encoder, form wire.Form, events []*storm.Event) error {
 	counts := map[uint64]int{}
 	for _, e := range events {
 		if e.Seq <= l.forked.Load() {
@@ -523,10 +593,10 @@ func (l *Log) Prepare(form wire.Form, events []*storm.Event) error {
 	for _, n := range slices.Sorted(maps.Keys(counts)) {
 		b, start, end := l.block(n * blockSize)
 		end = min(end, uint64(len(l.rec.storm.Events)))
-		if counts[n] < blockSize/2 || b.plain[form].have(counts[n]) != nil || l.Visible() < end || l.maker.budget.full() {
+		if counts[n] < blockSize/2 || b.plain[form].have(by, counts[n]) != nil || l.Visible() < end || l.budget.full() {
 			continue
 		}
-		if _, _, _, err := l.frames(form, false, start, end); err != nil {
+		if _, _, _, err := l.frames(by, form, false, start, end); err != nil {
 			return err
 		}
 	}
@@ -537,7 +607,8 @@ func (l *Log) Prepare(form wire.Form, events []*storm.Event) error {
 // safe for concurrent use.
 type Recording struct {
 	storm  *storm.Storm
-	maker  maker
+	kind   *wire.Kind
+	budget *Budget
 	blocks []block
 	keys   func() *keys // computed at the first call
 }
@@ -553,7 +624,7 @@ type keys struct {
 // NewRecording returns the recording of a valid storm (see
 // [storm.Storm.Validate]). Nothing is encoded yet. O(1).
 func NewRecording(s *storm.Storm, kind *wire.Kind, budget *Budget) *Recording {
-	r := &Recording{storm: s, maker: maker{kind, budget}, blocks: make([]block, (len(s.Events)+blockSize-1)/blockSize)}
+	r := &Recording{storm: s, kind: kind, budget: budget, blocks: make([]block, (len(s.Events)+blockSize-1)/blockSize)}
 	r.keys = sync.OnceValue(func() *keys { return keysOf(s) })
 	return r
 }
@@ -587,7 +658,7 @@ func (r *Recording) Encode(form wire.Form, members bool) error {
 
 func (r *Recording) encode(form wire.Form, members bool) error {
 	for b := range r.blocks {
-		if !r.maker.budget.keeps() {
+		if !r.budget.keeps() {
 			return nil
 		}
 		s := r.blocks[b].slot(form, members)
@@ -595,7 +666,7 @@ func (r *Recording) encode(form wire.Form, members bool) error {
 		s.stays = s.frames.Load() == nil
 		s.mu.Unlock()
 		events := r.storm.Events[b*blockSize : min((b+1)*blockSize, len(r.storm.Events))]
-		if _, err := s.make(r.maker, form, members, len(events), func(i int) *storm.Event { return &events[i] }); err != nil {
+		if _, err := s.make(r.kind, r.budget, form, members, len(events), func(i int) *storm.Event { return &events[i] }); err != nil {
 			return fmt.Errorf("storm %s: %w", r.storm.Name, err)
 		}
 	}

@@ -144,21 +144,25 @@ func check(t *rapid.T, l *Log, m *model) {
 		t.Fatalf("visible %d, want %d", l.Visible(), m.visible())
 	}
 	b := l.Bounds()
-	at := b.Oldest + uint64(rapid.IntRange(0, int(b.Visible-b.Oldest)).Draw(t, "at"))
+	oldest := l.At(b.Oldest)
+	at := oldest + uint64(rapid.IntRange(0, int(l.Visible()-oldest)).Draw(t, "at"))
+	if v := l.Version(at); l.At(v) != at || l.At(l.Newest(at)) != at || l.Newest(at) < v || b.Visible < v {
+		t.Fatalf("position %d has the versions %d to %d of %d, with the positions %d to %d", at, v, l.Newest(at), b.Visible, l.At(v), l.At(l.Newest(at)))
+	}
 	got, order := map[string]uint64{}, []string{}
 	items := l.State(at, "", "")
-	if err := l.Prepare(form, items); err != nil {
+	if err := l.Prepare(kind, form, items); err != nil {
 		t.Fatal(err)
 	}
 	for _, it := range items {
 		got[it.Key] = it.Seq
 		order = append(order, it.Key)
-		o, err := l.Object(form, it)
+		o, err := l.Object(kind, form, it)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var p v1.Pod
-		if err := json.Unmarshal(o, &p); err != nil || p.Name != it.Key || p.ResourceVersion != strconv.FormatUint(it.Seq, 10) {
+		if err := json.Unmarshal(o, &p); err != nil || p.Name != it.Key || p.ResourceVersion != strconv.FormatUint(l.Version(it.Seq), 10) {
 			t.Fatalf("%v, %s", err, o)
 		}
 	}
@@ -174,11 +178,11 @@ func check(t *rapid.T, l *Log, m *model) {
 			t.Fatalf("Get(%s) = %d, want %d", key, pos, seq)
 		}
 	}
-	if want, got := m.events[at-m.base:], readFrames(t, l, at, b.Visible); !slices.Equal(want, got) {
+	if want, got := m.events[at-m.base:], readFrames(t, l, at, l.Visible()); !slices.Equal(want, got) {
 		t.Fatalf("events after %d (-want +got):\n%s", at, cmp.Diff(want, got))
 	}
 	before := m.state(at)
-	for i := at; i < b.Visible; i++ {
+	for i := at; i < l.Visible(); i++ {
 		e, was, err := l.Event(i)
 		if err != nil {
 			t.Fatal(err)
@@ -200,7 +204,7 @@ func check(t *rapid.T, l *Log, m *model) {
 func readFrames(t *rapid.T, l *Log, from, to uint64) []logEvent {
 	got := []logEvent{}
 	for from < to {
-		data, upto, err := l.Frames(form, false, from, to)
+		data, upto, err := l.Frames(kind, form, false, from, to)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +222,7 @@ func readFrames(t *rapid.T, l *Log, from, to uint64) []logEvent {
 				t.Fatalf("%v in %q", err, line)
 			}
 			from++
-			if e.Object.ResourceVersion != strconv.FormatUint(from, 10) {
+			if e.Object.ResourceVersion != strconv.FormatUint(l.Version(from), 10) {
 				t.Fatalf("version %s at %d", e.Object.ResourceVersion, from)
 			}
 			got = append(got, logEvent{e.Type, e.Object.Name, e.Object.Annotations["note"]})
@@ -236,7 +240,8 @@ func TestLogMatchesModel(t *testing.T) {
 		budget := NewBudget(int64(rapid.SampledFrom([]int{1, 20_000, 1 << 20}).Draw(t, "budget")))
 		history := rapid.SampledFrom([]int{1, 50, 1000}).Draw(t, "history")
 		m := &model{base: first, storm: &storm.Storm{}, current: map[string]uint64{}}
-		l := New(kind, budget, 0)
+		revision := new(Revision)
+		l := New(budget, revision, 0)
 		if rapid.Bool().Draw(t, "storm") {
 			n := rapid.IntRange(0, 300).Draw(t, "events")
 			keys := rapid.SliceOfN(rapid.IntRange(0, 12), n, n).Draw(t, "keys")
@@ -250,7 +255,7 @@ func TestLogMatchesModel(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			l, m = r.Play(0), &model{storm: s, current: map[string]uint64{}}
+			l, m = r.Play(revision, 0, false), &model{storm: s, current: map[string]uint64{}}
 			m.release(s.Initial)
 		}
 		l.history = history
@@ -275,6 +280,9 @@ func TestLogMatchesModel(t *testing.T) {
 					_, was := l.Get(key)
 					if want := m.current[key]; was != want {
 						t.Fatalf("%s is at %d, want %d", key, was, want)
+					}
+					if rapid.Bool().Draw(t, "another resource") {
+						revision.next()
 					}
 					e := logEvent{watch.Added, key, strconv.Itoa(writes)}
 					if was > 0 {
@@ -307,15 +315,15 @@ func TestPreencodedStays(t *testing.T) {
 	if err := r.Encode(form, false); err != nil {
 		t.Fatal(err)
 	}
-	l := r.Play(0)
+	l := r.Play(new(Revision), 0, false)
 	l.Release(4000, nil)
-	ahead, _, err := l.Frames(form, false, 0, 4000)
+	ahead, _, err := l.Frames(kind, form, false, 0, 4000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		for at := uint64(0); at < 4000; {
-			if _, at, err = l.Frames(form, false, at, 4000); err != nil {
+			if _, at, err = l.Frames(kind, form, false, at, 4000); err != nil {
 				t.Fatal(err)
 			}
 			if used := budget.Used(); used > 200_000 {
@@ -323,7 +331,7 @@ func TestPreencodedStays(t *testing.T) {
 			}
 		}
 	}
-	if again, _, err := l.Frames(form, false, 0, 4000); err != nil || &again[0] != &ahead[0] {
+	if again, _, err := l.Frames(kind, form, false, 0, 4000); err != nil || &again[0] != &ahead[0] {
 		t.Errorf("the preencoded frame was dropped, %v", err)
 	}
 }
@@ -331,7 +339,7 @@ func TestPreencodedStays(t *testing.T) {
 // Dropped events are reported as ErrGone, and memory is bounded.
 func TestHistoryBound(t *testing.T) {
 	budget := NewBudget(100_000)
-	l := New(kind, budget, 0)
+	l := New(budget, new(Revision), 0)
 	l.history = 256
 	for i := range 5000 {
 		key := fmt.Sprintf("job-%d", i)
@@ -340,7 +348,7 @@ func TestHistoryBound(t *testing.T) {
 			if !l.Put(Origin{}, typ, key, named(key, ""), was) {
 				t.Fatal("refused")
 			}
-			if _, _, err := l.Frames(form, false, l.Visible()-1, l.Visible()); err != nil {
+			if _, _, err := l.Frames(kind, form, false, l.Visible()-1, l.Visible()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -355,7 +363,7 @@ func TestHistoryBound(t *testing.T) {
 	if visible := l.Visible(); oldest+256 > visible || oldest+600 < visible {
 		t.Errorf("the oldest of %d is %d", visible, oldest)
 	}
-	if _, _, err := l.Frames(form, false, oldest-1, oldest); !errors.Is(err, ErrGone) {
+	if _, _, err := l.Frames(kind, form, false, oldest-1, oldest); !errors.Is(err, ErrGone) {
 		t.Errorf("frames before the oldest: %v", err)
 	}
 	if _, _, err := l.Event(oldest - 1); !errors.Is(err, ErrGone) {
@@ -370,7 +378,7 @@ func TestConcurrent(t *testing.T) {
 	for i := range keys {
 		keys[i] = i % 40
 	}
-	l := NewRecording(build(40, keys, make([]bool, n)), kind, NewBudget(200_000)).Play(0)
+	l := NewRecording(build(40, keys, make([]bool, n)), kind, NewBudget(200_000)).Play(new(Revision), 0, false)
 	l.history = 1 << 20
 	const writes = 500
 	var players, watchers sync.WaitGroup
@@ -393,7 +401,7 @@ func TestConcurrent(t *testing.T) {
 						continue
 					}
 				}
-				data, to, err := l.Frames(form, false, at, upto)
+				data, to, err := l.Frames(kind, form, false, at, upto)
 				if err != nil {
 					t.Error(err)
 					return

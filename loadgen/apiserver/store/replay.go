@@ -13,11 +13,11 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// replay returns the event to append at a position for the recording's event with an index, given the newest
+// replay returns the event to append with a version for the recording's event with an index, given the newest
 // event of its object; no type if there is none. The caller holds write and mu.
-func (l *Log) replay(index int, current *storm.Event, at uint64) (watch.EventType, runtime.Object) {
+func (l *Log) replay(index int, current *storm.Event, number uint64) (watch.EventType, runtime.Object) {
 	e := &l.rec.storm.Events[index]
-	version := strconv.FormatUint(at, 10)
+	version := strconv.FormatUint(number, 10)
 	switch {
 	case e.Type == watch.Added && current == nil:
 		return watch.Added, wire.AtVersion(e.Object, version)

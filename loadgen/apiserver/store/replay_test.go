@@ -96,7 +96,7 @@ func TestReplayed(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := NewRecording(s, kind, NewBudget(0)).Play(0)
+			l := NewRecording(s, kind, NewBudget(0)).Play(new(Revision), 0, false)
 			var got []event
 			l.Observe(func(c Change) {
 				p := c.Event.Object.(*v1.Pod)

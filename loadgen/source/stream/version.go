@@ -21,6 +21,7 @@ type Start struct {
 // Bounds are the positions that a client may request: from Oldest to Visible.
 type Bounds struct {
 	Visible uint64 // the newest position
+	Newest  uint64 // versions up to it, which other resources have, mean Visible
 	Oldest  uint64 // the oldest retained position
 	// First is the position of the oldest state, such as the initial list. A watch from any
 	// state starts there, or at Oldest if that is newer.
@@ -47,15 +48,16 @@ func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (
 	if err != nil {
 		return Start{}, err
 	}
+	newest := max(b.Visible, b.Newest)
 	switch {
-	case n > b.Visible:
-		return Start{}, tooLarge(n, b.Visible)
+	case n > newest:
+		return Start{}, tooLarge(n, newest)
 	case sendInitialEvents != nil && *sendInitialEvents:
 		return Start{At: b.Visible, State: true, Mark: bookmarks}, nil
 	case n > 0 && n < b.Oldest:
 		return Start{}, TooOld(n, b.Oldest)
 	case n > 0:
-		return Start{At: n}, nil
+		return Start{At: min(n, b.Visible)}, nil
 	case sendInitialEvents != nil:
 		return Start{At: b.Visible}, nil
 	case version == "":
@@ -71,17 +73,18 @@ func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (
 // position. Errors are those of Start, except that an invalid number is a BadRequest.
 func (b Bounds) ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error) {
 	n, err := ParseVersion(version)
+	newest := max(b.Visible, b.Newest)
 	switch {
 	case err != nil:
 		return 0, apierrors.NewBadRequest("invalid resource version: " + err.Error())
-	case n > b.Visible:
-		return 0, tooLarge(n, b.Visible)
+	case n > newest:
+		return 0, tooLarge(n, newest)
 	case match != metav1.ResourceVersionMatchExact:
 		return b.Visible, nil
 	case n < b.Oldest:
 		return 0, apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 	default:
-		return n, nil
+		return min(n, b.Visible), nil
 	}
 }
 
