@@ -51,57 +51,8 @@ func TestPingPong(t *testing.T) {
 	})
 }
 
-// The bubble of synctest waits until every goroutine of it sleeps, and fails
-// where one spins or sleeps for ever.
-
-func TestWaitSleeps(t *testing.T) {
-	for _, s := range allShapes {
-		synctest.Test(t, func(t *testing.T) {
-			q := newQueue[int](t, s)
-			woken := false
-			go func() {
-				if err := q.Wait(); err != nil {
-					t.Error(err)
-				}
-				woken = true
-			}()
-			synctest.Wait()
-			if woken {
-				t.Fatal("Wait returned from an empty queue")
-			}
-			if err := q.TryPush(1); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			if !woken {
-				t.Fatal("Wait slept through a push")
-			}
-			var got [1]int
-			if n := pop(q, got[:]); n != 1 || got[0] != 1 {
-				t.Fatalf("popped %v", got[:n])
-			}
-		})
-	}
-}
-
-func TestWaitEnds(t *testing.T) {
-	for _, s := range allShapes {
-		synctest.Test(t, func(t *testing.T) {
-			q := newQueue[int](t, s)
-			var err error
-			go func() { err = q.Wait() }()
-			synctest.Wait()
-			q.Close()
-			q.Close()
-			synctest.Wait()
-			if !errors.Is(err, ring.ErrClosed) {
-				t.Fatalf("Wait returned %v, want ErrClosed", err)
-			}
-		})
-	}
-}
-
-// TestPushSleeps: producers wait for room in their order, and each gets a place as one is made.
+// TestPushSleeps: producers wait for room in their order, and each gets a place as one is made. The bubble
+// of synctest waits until every goroutine of it sleeps, and fails where one spins or sleeps for ever.
 func TestPushSleeps(t *testing.T) {
 	for _, s := range shapes(1, 2, 7) {
 		synctest.Test(t, func(t *testing.T) {
