@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -180,60 +179,6 @@ func TestOnce(t *testing.T) {
 		again()
 		if l.count("Warning", "twice") != 2 {
 			t.Errorf("logged %q, want two warnings", l.lines)
-		}
-	})
-}
-
-func TestStopped(t *testing.T) {
-	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		src := newSource(t)
-		for i := range 10 {
-			src.Add(pod(fmt.Sprint(i)))
-		}
-		inf := newInformer(t, src, opts)
-		if inf.IsStopped() {
-			t.Error("stopped before it was run")
-		}
-		h := newHold()
-		defer h.open()
-		r := &recorder{before: h.wait}
-		handle := addHandler(t, inf, r)
-		stopCh := make(chan struct{})
-		var running sync.WaitGroup
-		running.Go(func() { inf.Run(stopCh) })
-		synctest.Wait()
-		if inf.IsStopped() {
-			t.Error("stopped while it runs")
-		}
-		close(stopCh)
-		returned := make(chan struct{})
-		go func() {
-			running.Wait()
-			close(returned)
-		}()
-		synctest.Wait()
-		select {
-		case <-returned:
-			t.Error("Run returned while a handler was being called")
-		default:
-		}
-		if !inf.IsStopped() {
-			t.Error("not stopped after its channel was closed")
-		}
-		h.open()
-		<-returned
-		if got := r.take(); len(got) != 1 {
-			t.Errorf("the handler received %v, want only the call that was under way", got)
-		}
-		_, err := inf.AddEventHandler(r)
-		if err == nil || !strings.HasSuffix(err.Error(), "was not added to shared informer because it has stopped already") {
-			t.Errorf("AddEventHandler returned %v", err)
-		}
-		if err := inf.RemoveEventHandler(handle); err != nil {
-			t.Error(err)
-		}
-		if len(inf.GetStore().ListKeys()) != 10 {
-			t.Error("the store is not as it was")
 		}
 	})
 }
