@@ -18,7 +18,6 @@ import (
 	"watchlab/bench/compare"
 	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
-	"watchlab/bench/stats"
 )
 
 // files are two runs. They contain a benchmark of only one run, a benchmark with one
@@ -210,27 +209,5 @@ func TestInvalidCells(t *testing.T) {
 	got, text := table(t, "old="+folder(t, "order total", lab.Verdict{Status: lab.Valid}, 1e6), "new="+bad)
 	if want := []string{"new: DeltaFIFO/impl=cond: invalid: lost: 1 event"}; !slices.Equal(got.Refused, want) || !strings.Contains(text, want[0]) {
 		t.Errorf("refused %q\n%s", got.Refused, text)
-	}
-}
-
-// TestOpenRunRefuses: what is no run, and benchmarks that share a name and cannot be told apart.
-func TestOpenRunRefuses(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"cpu.txt": "BenchmarkX-2 1 5 ns/op\nBenchmarkX-4 1 5 ns/op\n",
-		"pkg.txt": "pkg: a\nBenchmarkX 1 5 ns/op\npkg: b\nBenchmarkX 1 5 ns/op\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for arg, want := range map[string]string{
-		"missing.txt": "missing.txt", "label=missing.txt": "missing.txt", dir: dir, "x=" + dir: dir,
-		filepath.Join(dir, "cpu.txt"): "cpu.txt:2: ", filepath.Join(dir, "pkg.txt"): "pkg.txt:4: ",
-	} {
-		_, err := compare.OpenRun(arg)
-		if !errors.Is(err, compare.ErrInput) && !errors.Is(err, stats.ErrFormat) || !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%s: %v", arg, err)
-		}
 	}
 }

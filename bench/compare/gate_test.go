@@ -358,44 +358,6 @@ func TestDefaultRules(t *testing.T) {
 	}
 }
 
-func TestParseNamesTheLine(t *testing.T) {
-	const head = "rules:\n- metric: events/s\n  change: 5%\n  because: x\n"
-	for name, tc := range map[string]struct {
-		text string
-		line int
-		want string
-	}{
-		"no list":          {"rule:\n- x\n", 1, `unknown field "rule"`},
-		"two lists":        {"rules: []\nmore: []\n", 2, `unknown field "more"`},
-		"empty":            {"rules: []\n", 1, "there is none"},
-		"no yaml":          {"rules:\n\t- x\n", 2, ""},
-		"no mapping":       {head + "- x\n", 5, "rules: string is not fields with values"},
-		"unknown field":    {head + "- metric: p99-ns\n  chance: 5%\n", 6, "chance"},
-		"twice":            {head + "- metric: p99-ns\n  metric: p99-ns\n", 6, ""},
-		"no reason":        {head + "- metric: p99-ns\n  change: 5%\n", 5, "rules.1.because: is missing"},
-		"empty reason":     {head + "- metric: p99-ns\n  change: 5%\n  because: ''\n", 7, "because: is missing"},
-		"no limit":         {head + "- metric: p99-ns\n  change: 100%\n", 6, "no limit"},
-		"negative":         {head + "- metric: p99-ns\n  change: -5%\n", 6, "-5"},
-		"not a number":     {head + "- metric: p99-ns\n  change: few\n", 6, "few"},
-		"bad filter":       {head + "- metric: p99-ns\n  cells: '/impl:'\n", 6, "cells"},
-		"bad unit":         {head + "- metric: 'p99 ns'\n", 5, "unit"},
-		"bad direction":    {head + "- metric: relists\n  better: up\n", 6, "neither"},
-		"no direction":     {head + "- metric: relists\n  change: 5%\n  because: x\n", 5, "better"},
-		"bad base":         {head + "- metric: p99-ns\n  per: variant\n", 6, "baseline"},
-		"list for a value": {head + "- metric: [p99-ns]\n", 5, "rules.metric: array is not a single value"},
-		"floor of a ratio": {head + "- metric: p99-ns\n  change: 5%\n  per: baseline\n  floor: 3\n  because: x\n", 8, "floor"},
-	} {
-		_, err := compare.ParseRules("gate.yaml", []byte(tc.text))
-		var at *manifest.Error
-		if !errors.As(err, &at) || at.Line != tc.line || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want line %d and %q", name, err, tc.line, tc.want)
-		}
-	}
-	if _, _, err := compare.ReadRules("missing.yaml"); err == nil || strings.Count(err.Error(), "missing.yaml") != 1 {
-		t.Errorf("%v", err)
-	}
-}
-
 // TestCannotTell: a gate without any decision does not pass, and a strict gate none without each.
 func TestCannotTell(t *testing.T) {
 	for _, rounds := range []int{1, 3} {

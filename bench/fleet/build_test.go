@@ -193,42 +193,6 @@ func errorOf(err error, field string) bool {
 	return ok && bad.Field == field
 }
 
-func TestBuildErrors(t *testing.T) {
-	for name, tt := range map[string]struct {
-		edit        func(*Spec)
-		field, says string
-	}{
-		"no run":          {func(s *Spec) { s.Plan.Run = "" }, "run", ""},
-		"run":             {func(s *Spec) { s.Plan.Run = "Mine" }, "run", "Mine"},
-		"long run":        {func(s *Spec) { s.Plan.Run = strings.Repeat("a", 21) }, "run", "21 characters"},
-		"mode":            {func(s *Spec) { s.Plan.Mode = "both" }, "mode", `"both" (allowed: self, cluster)`},
-		"pods":            {func(s *Spec) { s.Plan.Pods = 0 }, "pods", "allowed: 1 to 10000"},
-		"too many pods":   {func(s *Spec) { s.Plan.Pods = MaxPods + 1 }, "pods", "allowed: 1 to 10000"},
-		"writers":         {func(s *Spec) { s.Plan.Writers = 1 }, "writers", "needs mode cluster"},
-		"no writers":      {func(s *Spec) { s.Plan.Mode = ModeCluster }, "writers", "allowed: 1 to 100"},
-		"no resource":     {func(s *Spec) { s.Plan.Mode, s.Plan.Writers = ModeCluster, 1 }, "resource", "mode cluster"},
-		"barrier":         {func(s *Spec) { s.Plan.Barrier.Duration = -1 }, "barrier", "-1ns"},
-		"endless barrier": {func(s *Spec) { s.Plan.Barrier.Duration = 24 * time.Hour }, "barrier", "allowed: 0 to 1h"},
-		"namespace":       {func(s *Spec) { s.Namespace = "a/b" }, "namespace", `namespace: "a/b"`},
-		"image":           {func(s *Spec) { s.Image = "a b" }, "image", `"a b"`},
-		"overlay":         {func(s *Spec) { s.Overlay = "none" }, "overlay", "kind, "},
-		"file name":       {func(s *Spec) { s.Files["a/b"] = nil }, "files.a/b", "a valid config key"},
-		"plan's name":     {func(s *Spec) { s.Files["plan.yaml"] = nil }, "files.plan.yaml", "reserved"},
-		"too large":       {func(s *Spec) { s.Files["x"] = make([]byte, 1<<20) }, "files.x", "ConfigMap"},
-	} {
-		s := testSpec(ModeSelf)
-		tt.edit(&s)
-		if _, err := Build(s); !errorOf(err, tt.field) || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	for _, text := range []string{"run: a\nnobody: knows\n", "run: a\nrun: b\n", "run: [", "- a"} {
-		if _, err := ParsePlan("plan.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "plan.yaml") {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-}
-
 // TestWriterNames: each writer has a unique name within the length limit, also across runs.
 func TestWriterNames(t *testing.T) {
 	seen := map[string]bool{}

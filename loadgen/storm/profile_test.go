@@ -304,46 +304,6 @@ func TestValidProfiles(t *testing.T) {
 	})
 }
 
-func TestBadParams(t *testing.T) {
-	for _, tc := range []struct {
-		nodes, pods int
-		want        string
-	}{
-		{-1, 0, "nodes: -1 (allowed: 1 to 1000000)"},
-		{0, -1, "pods: -1 (allowed: 1 to 5000000)"},
-		{0, 6_000_000, "pods: 6000000 (allowed: 1 to 5000000)"},
-	} {
-		p := profile(t, "nodeloss")
-		p.Resize(tc.nodes, tc.pods, 0)
-		if err := p.Validate(); err == nil || err.Error() != "profile nodeloss: "+tc.want {
-			t.Errorf("%d nodes, %d pods: got %v, want %s", tc.nodes, tc.pods, err, tc.want)
-		}
-	}
-	for name, want := range map[string]string{
-		"hotkey":  "profile hotkey: endpoints: 1000000 (allowed: 0 to 10000)",
-		"ceiling": "profile ceiling: pods: 10000000 (allowed: 1 to 5000000)",
-	} {
-		p := profile(t, name)
-		p.Resize(0, 0, 1000)
-		if err := p.Validate(); err == nil || err.Error() != want {
-			t.Errorf("%s: got %v, want %s", name, err, want)
-		}
-	}
-	p := profile(t, "relist")
-	p.UpdatesPerSecond = 1e9
-	if _, err := p.Set(1); err == nil || !strings.Contains(err.Error(), "events: 2147483647 (allowed: 0 to 100000000)") {
-		t.Errorf("too many events: %v", err)
-	}
-	for _, p := range storm.Profiles() {
-		if err := p.Validate(); err != nil {
-			t.Errorf("the defaults of %s: %v", p.Name(), err)
-		}
-	}
-	if _, err := storm.NewProfile("burst"); err == nil || !strings.Contains(err.Error(), "steady, rollout, gang") {
-		t.Errorf("NewProfile(burst) = %v", err)
-	}
-}
-
 func TestResize(t *testing.T) {
 	for _, tc := range []struct {
 		nodes, pods int
@@ -418,5 +378,13 @@ func TestMarkFaults(t *testing.T) {
 	}
 	if got := setOf(t, small(t, "resync"), 1).MarkFaults(); got != nil {
 		t.Errorf("a resync is no fault: %v", got)
+	}
+}
+
+func TestTooManyEvents(t *testing.T) {
+	p := profile(t, "relist")
+	p.UpdatesPerSecond = 1e9
+	if _, err := p.Set(1); err == nil || !strings.Contains(err.Error(), "events: 2147483647 (allowed: 0 to 100000000)") {
+		t.Errorf("too many events: %v", err)
 	}
 }
