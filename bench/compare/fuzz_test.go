@@ -23,6 +23,12 @@ func FuzzOpenRun(f *testing.F) {
 	f.Add("guarantees: a\nBenchmarkX/impl=a-2 1 2 ns/op\nguarantees: b\nBenchmarkX/impl=b-2 1 3 ns/op\n")
 	f.Add("Unit x assume=exact\nBenchmarkX 1 0 x\nBenchmarkX 1 1 x\n")
 	f.Add("BenchmarkX 1 -1 x\n")
+	for _, s := range []string{
+		"goos: linux\nBenchmarkX/a=b-2 1 2 ns/op 3 B/op\n", "BenchmarkX 1 NaN x\n", "BenchmarkX 1 +Inf x\n", "BenchmarkX 9999999999999999999 1 x\n",
+		"Unit x better=lower assume=exact\nBenchmarkX 1 0x1p-1074 x 1e999 y\n", "Benchmark 1 1\n", "pkg:\nBenchmark/ 1 1 a\nBenchmark/-2 1 1 a\n", "\x00:\xff\n",
+	} {
+		f.Add(s)
+	}
 	dir := f.TempDir()
 	rules, _, err := compare.ReadRules("")
 	if err != nil {

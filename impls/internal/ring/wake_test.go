@@ -3,53 +3,12 @@ package ring_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"watchlab/impls/internal/ring"
 )
-
-// TestPingPong sleeps and wakes as often as it can: each round the consumer
-// waits for one value and answers it.
-func TestPingPong(t *testing.T) {
-	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
-		const rounds = 2000
-		ping, pong := newQueue[int](t, s), newQueue[int](t, s)
-		receive := func(q ring.Queue[int], want int) error {
-			if err := wait(ctx, q); err != nil {
-				return err
-			}
-			var got [2]int
-			if n := pop(q, got[:]); n != 1 || got[0] != want {
-				t.Errorf("round %d: popped %v", want, got[:n])
-			}
-			return nil
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for i := range rounds {
-				if err := receive(ping, i); err != nil {
-					t.Errorf("round %d: ping: %v", i, err)
-					return
-				}
-				if err := pong.Push(ctx, i); err != nil {
-					t.Errorf("round %d: pong: %v", i, err)
-				}
-			}
-		})
-		for i := range rounds {
-			if err := ping.Push(ctx, i); err != nil {
-				t.Fatalf("round %d: ping: %v", i, err)
-			}
-			if err := receive(pong, i); err != nil {
-				t.Fatalf("round %d: pong: %v", i, err)
-			}
-		}
-		wg.Wait()
-	})
-}
 
 // TestPushSleeps: producers wait for room in their order, and each gets a place as one is made. The bubble
 // of synctest waits until every goroutine of it sleeps, and fails where one spins or sleeps for ever.
