@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,10 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"watchlab/bench/internal/golden"
 	"watchlab/loadgen/manifest"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -62,19 +60,7 @@ func TestBuild(t *testing.T) {
 				got.WriteString("---\n")
 				got.Write(data)
 			}
-			golden := filepath.Join("testdata", string(mode)+".yaml")
-			if *update {
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("%s is out of date (rewrite with -update); built:\n%s", golden, got.Bytes())
-			}
+			golden.Check(t, string(mode)+".yaml", got.String())
 			if strings.Contains(got.String(), "watchlab-example") || strings.Contains(got.String(), "namespace: watchlab\n") {
 				t.Error("the example's names remain")
 			}
