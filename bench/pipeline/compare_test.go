@@ -1,83 +1,51 @@
 package pipeline_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 )
 
-// TestCompareCells: each delivery has its own table and its own baseline.
+// TestCompareCells: each delivery has its own table and its own baseline, which testdata/cells.txt marks.
 func TestCompareCells(t *testing.T) {
 	small := smallStorm(t)
-	for title, tc := range map[string]struct {
-		pipeline.Config
-		want []string
-	}{
-		"deltafifo": {
-			pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo", "clientgo-realfifo-batch", "cond"}, Producers: 8, Paces: rates(0, 250)},
-			[]string{
-				"in-order delivery, queue pipeline, storm recordings/small.jsonl.gz, 8 producers",
-				"* DeltaFIFO/impl=clientgo-realfifo-batch/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
-				"* DeltaFIFO/impl=clientgo-realfifo-batch/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
-				"DeltaFIFO/impl=cond/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
-				"DeltaFIFO/impl=cond/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
-				"per-key delivery, queue pipeline, storm recordings/small.jsonl.gz, 8 producers",
-				"* DeltaFIFO/impl=clientgo-deltafifo/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
-				"* DeltaFIFO/impl=clientgo-deltafifo/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
-				"DeltaFIFO/impl=cond/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
-				"DeltaFIFO/impl=cond/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
-			},
-		},
-		"queue": {
-			pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "cond"}},
-			[]string{
-				"queue pipeline, storm recordings/small.jsonl.gz",
-				"* Queue/impl=clientgo-fifo/pipeline=queue/source=memory/storm=small/producers=1/rate=max",
-				"Queue/impl=cond/pipeline=queue/source=memory/storm=small/producers=1/rate=max",
-			},
-		},
-		"kubelet": {
-			pipeline.Config{Family: impls.Merge, Pipeline: "kubelet", Source: "memory", Impls: []string{"cond"}},
-			[]string{
-				"a node of 20 pods, kubelet pipeline, storm recordings/small.jsonl.gz, source memory",
-				"Kubelet/impl=cond/pipeline=kubelet/source=memory/storm=small/rate=max",
-			},
-		},
+	var got strings.Builder
+	for _, c := range []pipeline.Config{
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo", "clientgo-realfifo-batch", "cond"}, Producers: 8, Paces: rates(0, 250)},
+		{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "cond"}},
+		{Family: impls.Merge, Pipeline: "kubelet", Source: "memory", Impls: []string{"cond"}},
 	} {
-		t.Run(title, func(t *testing.T) {
-			tc.Storm = small
-			comparisons, err := pipeline.Compare(tc.Config)
-			if err != nil {
-				t.Fatal(err)
+		c.Storm = small
+		comparisons, err := pipeline.Compare(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range comparisons {
+			if c.Latency != observe.Handled {
+				t.Errorf("%s: headline %q", c.Title, c.Latency)
 			}
-			var got []string
-			for _, c := range comparisons {
-				if c.Latency != observe.Handled {
-					t.Errorf("%s: headline %q", c.Title, c.Latency)
+			fmt.Fprintln(&got, c.Title)
+			for _, cl := range c.Cells {
+				mark := "  "
+				if cl.Baseline {
+					mark = "* "
 				}
-				got = append(got, c.Title)
-				for _, cl := range c.Cells {
-					line := name(cl)
-					if cl.Baseline {
-						line = "* " + line
-					}
-					if cl.Guarantees == "" {
-						t.Errorf("%s: no guarantees", line)
-					}
-					got = append(got, line)
+				if cl.Guarantees == "" {
+					t.Errorf("%s: no guarantees", name(cl))
 				}
+				fmt.Fprintln(&got, mark+name(cl))
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+		}
 	}
+	golden.Check(t, "cells.txt", got.String())
 }
 
 // TestKnobs: variants that take the options show them in labels and guarantees. The
