@@ -29,10 +29,7 @@ func table(t *testing.T, args ...string) (*compare.Table, string) {
 	t.Helper()
 	var runs []*compare.Run
 	for _, arg := range args {
-		run, err := compare.OpenRun(arg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		run := must(compare.OpenRun(arg))(t)
 		runs = append(runs, run)
 	}
 	out := compare.Compare(runs)
@@ -46,10 +43,7 @@ func table(t *testing.T, args ...string) (*compare.Table, string) {
 // benchstat runs the pinned version.
 func benchstat(t *testing.T, args ...string) string {
 	t.Helper()
-	path, err := pinned()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must(pinned())(t)
 	cmd := exec.Command(path, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -209,5 +203,16 @@ func TestInvalidCells(t *testing.T) {
 	got, text := table(t, "old="+folder(t, "order total", lab.Verdict{Status: lab.Valid}, 1e6), "new="+bad)
 	if want := []string{"new: DeltaFIFO/impl=cond: invalid: lost: 1 event"}; !slices.Equal(got.Refused, want) || !strings.Contains(text, want[0]) {
 		t.Errorf("refused %q\n%s", got.Refused, text)
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

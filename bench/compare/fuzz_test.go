@@ -15,10 +15,7 @@ import (
 
 // FuzzOpenRun: a benchmark file is a run that compare and gate take, or an error of its kind.
 func FuzzOpenRun(f *testing.F) {
-	old, err := os.ReadFile(files[0])
-	if err != nil {
-		f.Fatal(err)
-	}
+	old := must(os.ReadFile(files[0]))(f)
 	f.Add(string(old))
 	f.Add("guarantees: a\nBenchmarkX/impl=a-2 1 2 ns/op\nguarantees: b\nBenchmarkX/impl=b-2 1 3 ns/op\n")
 	f.Add("Unit x assume=exact\nBenchmarkX 1 0 x\nBenchmarkX 1 1 x\n")

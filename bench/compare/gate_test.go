@@ -75,19 +75,13 @@ func open(t *testing.T, o *lab.Outcome) *compare.Run {
 			t.Fatal(err)
 		}
 	}
-	r, err := compare.OpenRun(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(compare.OpenRun(dir))(t)
 	return r
 }
 
 func rules(t *testing.T, text string) []compare.Rule {
 	t.Helper()
-	r, err := compare.ParseRules("gate.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(compare.ParseRules("gate.yaml", []byte(text)))(t)
 	return r
 }
 
@@ -101,10 +95,7 @@ const (
 // gate compares two outcomes and returns the findings by cell.
 func gate(t *testing.T, old, now *lab.Outcome, text string) (*compare.GateResult, map[string]compare.Finding) {
 	t.Helper()
-	v, err := compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, text), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, text), false))(t)
 	byCell := map[string]compare.Finding{}
 	for _, f := range v.Findings {
 		byCell[f.Cell] = f
@@ -163,17 +154,11 @@ func TestNoFalseHeld(t *testing.T) {
 				if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
 					t.Fatal(err)
 				}
-				r, err := compare.OpenRun(path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := must(compare.OpenRun(path))(t)
 				return r
 			}
 			for _, percent := range []int{0, 5, 10, 15, 20, 30, 40} {
-				v, err := compare.Gate(play(0), play(float64(percent)/100), "gate.yaml", both, false)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must(compare.Gate(play(0), play(float64(percent)/100), "gate.yaml", both, false))(t)
 				counts := map[compare.FindingKind]int{}
 				for _, f := range v.Findings {
 					counts[f.Kind]++
@@ -306,10 +291,7 @@ func TestBadInput(t *testing.T) {
 	if err := os.WriteFile(file, []byte("BenchmarkDeltaFIFO/impl=x01/rate=max 1 5 ns/op 7 events/s 2 allocs/op\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	bare, err := compare.OpenRun(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := must(compare.OpenRun(file))(t)
 	for name, tc := range map[string]struct {
 		now  *compare.Run
 		text string
@@ -337,10 +319,7 @@ func TestBadInput(t *testing.T) {
 // TestDefaultRules checks that the default rules parse and hold for a run against
 // itself. For bare files, only the applicable rules hold, and a note names the others.
 func TestDefaultRules(t *testing.T) {
-	r, err := compare.ParseRules(compare.DefaultRulesName, compare.DefaultRules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(compare.ParseRules(compare.DefaultRulesName, compare.DefaultRules))(t)
 	run := open(t, newMachine(1).outcome(3))
 	if v, err := compare.Gate(run, run, compare.DefaultRulesName, r, false); err != nil || v.Failed {
 		t.Errorf("%v, %+v", err, v)
@@ -349,10 +328,7 @@ func TestDefaultRules(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Repeat("BenchmarkX/rate=max 1 5 events/s 5 cpu+gc-ns/op 2 allocs/op\n", 4)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	bare, err := compare.OpenRun(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := must(compare.OpenRun(file))(t)
 	if v, err := compare.Gate(bare, bare, compare.DefaultRulesName, r, false); err != nil || v.Failed || len(v.Notes) != 2 || len(v.Findings) != 1 {
 		t.Errorf("%v, %+v", err, v)
 	}
@@ -364,10 +340,7 @@ func TestCannotTell(t *testing.T) {
 		m := newMachine(1)
 		m.rounds = rounds
 		run := open(t, m.outcome(2))
-		v, err := compare.Gate(run, run, "gate.yaml", rules(t, throughput), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(compare.Gate(run, run, "gate.yaml", rules(t, throughput), false))(t)
 		var b bytes.Buffer
 		if err := v.Text(&b); err != nil || v.Failed || !v.CannotTell || !strings.Contains(b.String(), "gate cannot tell: of 3 figures, 3 cannot tell") {
 			t.Errorf("%v, failed: %v:\n%s", err, v.Failed, b.String())
@@ -399,10 +372,7 @@ func TestTextGolden(t *testing.T) {
 	c.Cells[5].Class = "order per-key"
 	plant(&c.Cells[2], []float64{300, 330, 180, 299, 420, 260, 198, 300})
 	c.Cells = append(c.Cells[:1:1], c.Cells[2:]...)
-	v, err := compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, throughput), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, throughput), false))(t)
 	v.Old, v.New = "old", "new"
 	var got bytes.Buffer
 	if err := v.Text(&got); err != nil {

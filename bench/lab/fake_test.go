@@ -176,10 +176,7 @@ func ignoringHost(ctx context.Context, comparisons []lab.Comparison, opts lab.Op
 // benchFile returns the number of lines of each cell in bench.txt.
 func benchFile(t *testing.T, dir string) map[string]int {
 	t.Helper()
-	file, err := os.Open(filepath.Join(dir, lab.BenchFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must(os.Open(filepath.Join(dir, lab.BenchFile)))(t)
 	bench, err := stats.Read(file, lab.BenchFile)
 	if err := errors.Join(err, file.Close()); err != nil {
 		t.Fatal(err)
@@ -189,4 +186,15 @@ func benchFile(t *testing.T, dir string) map[string]int {
 		lines[name] = len(samples[stats.UnitEventsPerSec])
 	}
 	return lines
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

@@ -257,10 +257,7 @@ func playedOn(t *testing.T, opts lab.Options, hosts ...cell.Host) *lab.Outcome {
 		n++
 		return cell.Result{EventsIn: 1, Elapsed: time.Second, EventsPerSecond: 1, Host: hosts[n-1]}, nil
 	}
-	o, err := lab.Run(context.Background(), comparison(a), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(lab.Run(context.Background(), comparison(a), opts))(t)
 	return o
 }
 
@@ -274,10 +271,7 @@ func TestIgnoreHost(t *testing.T) {
 		t.Errorf("verdict %q, want valid, and the figures of the host", got)
 	}
 	for _, name := range []string{lab.RunFile, lab.EnvFile, lab.BenchFile} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must(os.ReadFile(filepath.Join(dir, name)))(t)
 		if !regexp.MustCompile(`"ignoreHost": ?true|(?m)^host: ignored$`).Match(data) {
 			t.Errorf("%s does not say that the verdict ignores the host:\n%s", name, data)
 		}

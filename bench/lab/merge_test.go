@@ -110,10 +110,7 @@ func merge(shares []lab.Share, opts lab.MergeOptions) (*lab.Outcome, error) {
 
 func mustMerge(t *testing.T, shares []lab.Share, opts lab.MergeOptions) *lab.Outcome {
 	t.Helper()
-	o, err := merge(shares, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(merge(shares, opts))(t)
 	return o
 }
 
@@ -438,10 +435,7 @@ func TestMergedFolder(t *testing.T) {
 	if err := merged.Create(dir); !errors.Is(err, lab.ErrExists) {
 		t.Errorf("created twice: %v", err)
 	}
-	read, err := lab.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	read := must(lab.Load(dir))(t)
 	if diff := cmp.Diff(merged, read, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(lab.Outcome{}), cmpopts.IgnoreFields(cell.Lag{}, "Quantiles.Histogram")); diff != "" {
 		t.Errorf("read back (-merged +read):\n%s", diff)
 	}

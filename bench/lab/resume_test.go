@@ -294,10 +294,7 @@ func TestResumeEndedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &playLog{plays: map[string]int{}}
 		opts := lab.Options{Rounds: 2, Dir: dir, Progress: s.progress}
-		o, err := ignoringHost(context.Background(), s.varied(), opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must(ignoringHost(context.Background(), s.varied(), opts))(t)
 		before, played := readAll(t, dir), s.n
 		opts.Resume = true
 		again, err := ignoringHost(context.Background(), s.varied(), opts)

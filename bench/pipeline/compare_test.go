@@ -24,10 +24,7 @@ func TestCompareCells(t *testing.T) {
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "memory", Impls: []string{"cond"}},
 	} {
 		c.Storm = small
-		comparisons, err := pipeline.Compare(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		comparisons := must(pipeline.Compare(c))(t)
 		for _, c := range comparisons {
 			if c.Latency != observe.Handled {
 				t.Errorf("%s: headline %q", c.Title, c.Latency)

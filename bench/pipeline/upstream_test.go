@@ -29,10 +29,7 @@ func TestUpstream(t *testing.T) {
 			}
 			return nil
 		}
-		w, err := cl.New()
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must(cl.New())(t)
 		if err := w.Setup(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -22,10 +22,7 @@ import (
 
 // TestHostileJSON decodes JSON that no API server sends, beyond what TestEveryPart replaces.
 func TestHostileJSON(t *testing.T) {
-	text, err := os.ReadFile("testdata/hostile.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile("testdata/hostile.yaml"))(t)
 	documents := map[string]string{
 		"bad UTF-8": `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web",` + "\"namespace\":\"\xff\xfe\",\"labels\":{\"\xff\":\"\xed\xa0\x80\"}}}",
 	}

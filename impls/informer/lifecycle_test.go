@@ -220,17 +220,11 @@ func (p *metricsProvider) NewStoreResourceVersionMetric(cache.InformerNameAndRes
 
 // TestMeasuredBatch: the controller detects the batch path through the metrics.
 func TestMeasuredBatch(t *testing.T) {
-	name, err := cache.NewInformerName("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := must(cache.NewInformerName("test"))(t)
 	defer name.Release()
 	id, p := name.WithResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}), &metricsProvider{values: map[string][]float64{}}
 	for _, v := range deltafifo.Variants() {
-		q, err := v.New(deltafifo.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := must(v.New(deltafifo.Options{}))(t)
 		defer q.Close()
 		m := informer.Measure(q, id, p)
 		_, want := q.(cache.QueueWithBatch)
@@ -246,10 +240,7 @@ func TestMeasuredBatch(t *testing.T) {
 // TestMetrics checks the metrics.
 func TestMetrics(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		name, err := cache.NewInformerName("test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must(cache.NewInformerName("test"))(t)
 		defer name.Release()
 		p := &metricsProvider{values: map[string][]float64{}}
 		opts.Identifier = name.WithResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
@@ -343,10 +334,7 @@ func TestWatchList(t *testing.T) {
 		want = transforms(t, cache.NewSharedIndexInformer(lw, &v1.Pod{}, 0, cache.Indexers{}))
 	})
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		name, err := cache.NewInformerName("test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must(cache.NewInformerName("test"))(t)
 		defer name.Release()
 		measured := opts
 		measured.Identifier = name.WithResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})

@@ -129,10 +129,7 @@ func TestInflate(t *testing.T) {
 	<-asked
 	stop()
 	running.Wait()
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must(client.Get(server.URL))(t)
 	_ = resp.Body.Close()
 	client.CloseIdleConnections()
 }
@@ -224,10 +221,7 @@ func TestReadOnlyRefusesTransforms(t *testing.T) {
 	config, strip := &rest.Config{Host: "http://127.0.0.1:1"}, func(obj any) (any, error) { return obj, nil }
 	for _, name := range []string{"shared", "shared-readonly"} {
 		opts := informer.Options{Decode: name}
-		resource, err := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resource := must(informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts))(t)
 		_, managed, err := informer.ForManager(config, opts)
 		if err != nil {
 			t.Fatal(err)

@@ -20,19 +20,13 @@ const asParent = "WATCHLAB_TEST_PARENT"
 
 func maker(t *testing.T) source.Maker {
 	t.Helper()
-	m, err := source.Options{}.Prepare(source.APIServerName, empty())
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(source.Options{}.Prepare(source.APIServerName, empty()))(t)
 	return m
 }
 
 func use(ctx context.Context, t *testing.T, m source.Maker) *source.APIServer {
 	t.Helper()
-	src, err := m(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := must(m(ctx))(t)
 	return src.(*source.APIServer)
 }
 
@@ -111,10 +105,7 @@ func TestLostProcess(t *testing.T) {
 
 // The process ends when its parent is killed.
 func TestKilledParent(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must(os.Executable())(t)
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestParent$")
 	cmd.Env = append(os.Environ(), asParent+"=1")
 	out, err := cmd.StdoutPipe()
@@ -128,10 +119,7 @@ func TestKilledParent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(net.Dial("tcp", address))(t)
 	defer func() { _ = conn.Close() }()
 	if err := errors.Join(cmd.Process.Kill(), conn.SetReadDeadline(time.Now().Add(patience))); err != nil {
 		t.Fatal(err)

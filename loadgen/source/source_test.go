@@ -48,10 +48,7 @@ func newSource(t testing.TB, name string, s *storm.Storm) (source.Source, error)
 
 func load(t testing.TB) *storm.Storm {
 	t.Helper()
-	s, err := nodeloss()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(nodeloss())(t)
 	return s
 }
 
@@ -67,10 +64,7 @@ var generated = sync.OnceValues(func() (*storm.Set, error) {
 // small returns a storm of some hundred events.
 func small(t testing.TB) *storm.Storm {
 	t.Helper()
-	set, err := generated()
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(generated())(t)
 	return set.Storms[0]
 }
 
@@ -215,10 +209,7 @@ func checkStore(t testing.TB, st *storm.Storm, store cache.Store) {
 	t.Helper()
 	got := map[string]uint64{}
 	for _, o := range store.List() {
-		m, err := meta.Accessor(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must(meta.Accessor(o))(t)
 		got[storm.ObjectKey(m.GetNamespace(), m.GetName())], _ = strconv.ParseUint(m.GetResourceVersion(), 10, 64)
 	}
 	if diff := cmp.Diff(st.Final(), got); diff != "" {
@@ -255,10 +246,7 @@ func run(t testing.TB, f func(context.Context)) {
 
 func open(t testing.TB, name string, st *storm.Storm) source.Source {
 	t.Helper()
-	src, err := newSource(t, name, st)
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := must(newSource(t, name, st))(t)
 	t.Cleanup(func() {
 		if err := src.Close(); err != nil {
 			t.Error(err)
@@ -407,5 +395,16 @@ func TestNew(t *testing.T) {
 	unknown.Kind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
 	if _, err := newSource(t, source.APIServerName, unknown); err == nil {
 		t.Error("a kind unknown to client-go: no error")
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

@@ -32,10 +32,7 @@ func TestGolden(t *testing.T) {
 		for _, s := range set.Storms {
 			fmt.Fprintln(h, s.Name, s.Resource, s.Kind, s.Initial, s.Keys, s.Marks)
 			for _, e := range s.Events {
-				o, err := json.Marshal(e.Object)
-				if err != nil {
-					t.Fatal(err)
-				}
+				o := must(json.Marshal(e.Object))(t)
 				fmt.Fprintf(h, "%s %d %d %s %d %s\n", e.Type, e.Seq, e.At, e.Key, e.KeyIndex, o)
 			}
 			events += len(s.Events)
@@ -48,10 +45,7 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	old, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must(os.ReadFile(golden))(t)
 	if diff := cmp.Diff(string(old), now.String()); diff != "" {
 		t.Error(diff)
 	}

@@ -22,10 +22,7 @@ import (
 
 func profile(t testing.TB, name string) *storm.Profile {
 	t.Helper()
-	p, err := storm.NewProfile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(storm.NewProfile(name))(t)
 	return p
 }
 
@@ -46,10 +43,7 @@ func small(t testing.TB, name string) *storm.Profile {
 
 func setOf(t testing.TB, p *storm.Profile, seed int64) *storm.Set {
 	t.Helper()
-	s, err := p.Set(seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(p.Set(seed))(t)
 	return s
 }
 
@@ -197,10 +191,7 @@ func TestNodeLoss(t *testing.T) {
 		}
 	}
 	// The view of one kubelet.
-	node, err := pods.ForNode(110)
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := must(pods.ForNode(110))(t)
 	if err := node.Validate(); err != nil || node.Initial != 110 || node.Keys != 220 {
 		t.Errorf("a node has %d pods, then %d in all: %v", node.Initial, node.Keys, err)
 	}
@@ -217,10 +208,7 @@ func TestSizes(t *testing.T) {
 	seen := map[int]bool{}
 	for _, s := range setOf(t, p, 1).Storms {
 		for _, e := range s.Events[:s.Initial] {
-			b, err := json.Marshal(e.Object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must(json.Marshal(e.Object))(t)
 			sizes := want[s.Resource.Resource]
 			i := slices.IndexFunc(sizes, func(w int) bool { return math.Abs(float64(len(b)-w)) < 0.06*float64(w)+30 })
 			if i < 0 {
@@ -330,10 +318,7 @@ func TestResize(t *testing.T) {
 func BenchmarkSet(b *testing.B) {
 	for _, name := range []string{"nodeloss", "leases", "endpoints"} {
 		b.Run("profile="+name, func(b *testing.B) {
-			p, err := storm.NewProfile(name)
-			if err != nil {
-				b.Fatal(err)
-			}
+			p := must(storm.NewProfile(name))(b)
 			p.Resize(0, 0, 0.1)
 			events, heap := 0, 0.0
 			for b.Loop() {

@@ -205,10 +205,7 @@ func TestMarks(t *testing.T) {
 	if err := s.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	node, err := s.ForNode(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := must(s.ForNode(1))(t)
 	for title, tc := range map[string]struct {
 		got  *storm.Storm
 		want []storm.Mark
@@ -250,10 +247,7 @@ func TestAtLeastEmpty(t *testing.T) {
 func TestAtLeastUnstructured(t *testing.T) {
 	s := script(0, "ADDED a", "MODIFIED a")
 	for i := range s.Events {
-		u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.Events[i].Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := must(runtime.DefaultUnstructuredConverter.ToUnstructured(s.Events[i].Object))(t)
 		s.Events[i].Object = &unstructured.Unstructured{Object: u}
 	}
 	if err := errors.Join(s.Validate(), s.AtLeast(6).Validate()); err != nil {
@@ -314,10 +308,7 @@ func TestForNode(t *testing.T) {
 		"ADDED a n2", "ADDED e n10", "DELETED c n10",
 	)
 	// A pod that changes its node disappears from the first one. No API server allows that today.
-	moved, err := script(0, "ADDED a n1", "MODIFIED a n2", "MODIFIED a n1", "DELETED a n2").ForNode(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	moved := must(script(0, "ADDED a n1", "MODIFIED a n2", "MODIFIED a n1", "DELETED a n2").ForNode(1))(t)
 	if diff := cmp.Diff([]string{"ADDED a node-0 #1", "DELETED a node-0 #2", "ADDED a node-0 #3", "DELETED a node-0 #4"}, lines(moved)); diff != "" {
 		t.Error(diff)
 	}
@@ -336,10 +327,7 @@ func TestForNode(t *testing.T) {
 			"DELETED c node-0 #12",
 		}},
 	} {
-		got, err := s.ForNode(tc.pods)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(s.ForNode(tc.pods))(t)
 		if err := got.Validate(); err != nil {
 			t.Errorf("%d pods: %v", tc.pods, err)
 		}
@@ -389,5 +377,16 @@ func TestMetadata(t *testing.T) {
 		if diff := cmp.Diff(want, is.ObjectMeta); diff != "" {
 			t.Errorf("event %d: %s", i+1, diff)
 		}
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

@@ -98,10 +98,7 @@ func TestResultsFolder(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &printed); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := lab.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept := must(lab.Load(dir))(t)
 	if len(kept.Comparisons) != 1 || len(kept.Comparisons[0].Cells) != 2 || kept.Comparisons[0].Cells[0].Verdict.Status == lab.Invalid || kept.Comparisons[0].Cells[1].Repeats == "" {
 		t.Errorf("the folder holds %+v", kept.Comparisons)
 	}
@@ -151,10 +148,7 @@ func TestLostEvent(t *testing.T) {
 	if !strings.Contains(row, "invalid: lost") || regexp.MustCompile(`\d[kM ]* ±|\d×`).MatchString(row) {
 		t.Errorf("the row of %s shows figures, or no verdict: %q", lossy, row)
 	}
-	bench, err := os.ReadFile(filepath.Join(dir, "bench.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	bench := must(os.ReadFile(filepath.Join(dir, "bench.txt")))(t)
 	if bytes.Contains(bench, []byte("impl="+lossy)) || !bytes.Contains(bench, []byte("impl=cond")) {
 		t.Errorf("bench.txt must hold cond and not %s:\n%s", lossy, bench)
 	}
@@ -179,5 +173,16 @@ func TestFreeFolder(t *testing.T) {
 		if err := os.Mkdir(got, 0o700); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

@@ -15,10 +15,7 @@ import (
 // TestProcesses: processes replace each other, so the first one's id and exit code are those of the run. Flags of
 // the output are passed on. A signal in a later process interrupts the run, and --resume plays the rest.
 func TestProcesses(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must(os.Executable())(t)
 	dir := filepath.Join(t.TempDir(), "out")
 	start := func(args ...string) (*exec.Cmd, *strings.Builder) {
 		cmd, out := exec.Command(self, args...), new(strings.Builder)

@@ -20,10 +20,7 @@ func TestReport(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
 	read := func(name string) string {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must(os.ReadFile(filepath.Join(dir, name)))(t)
 		return string(data)
 	}
 	run := read(lab.RunFile)

@@ -80,9 +80,6 @@ func TestReproduceInterrupted(t *testing.T) {
 
 func content(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile(path))(t)
 	return string(text)
 }

@@ -34,10 +34,7 @@ func TestScripts(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must(os.ReadFile(file))(t)
 			got := play(t, string(want))
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -111,16 +108,10 @@ func played(t *testing.T, line string) string {
 		t.Setenv(name, value)
 		defer func() { _ = os.Unsetenv(name) }()
 	}
-	before, err := filepath.Glob("*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must(filepath.Glob("*"))(t)
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), words, &stdout, &stderr)
-	after, err := filepath.Glob("*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must(filepath.Glob("*"))(t)
 	if oneLine := strings.Count(stderr.String(), "\n") == 1 && strings.HasPrefix(stderr.String(), "watchlab: "); code == exitUsage && (!oneLine || stdout.Len() > 0 || len(after) > len(before)) {
 		t.Errorf("%s: bad input is not one line, or writes: %q, %q, %q", line, stdout.String(), stderr.String(), after)
 	}

@@ -13,18 +13,9 @@ import (
 
 // TestRecordCluster records from a server named by a kubeconfig.
 func TestRecordCluster(t *testing.T) {
-	s, err := trace.Load(tiny)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, err := apiserver.New(s, apiserver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(trace.Load(tiny))(t)
+	srv := must(apiserver.New(s, apiserver.Options{}))(t)
+	url := must(srv.Start())(t)
 	defer http.DefaultClient.CloseIdleConnections()
 	defer func() {
 		if err := srv.Close(); err != nil {
@@ -42,10 +33,7 @@ func TestRecordCluster(t *testing.T) {
 	if code != exitOK || !strings.Contains(errs, "v1/pods: ") || !strings.Contains(errs, out) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
-	r, err := trace.Load(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(trace.Load(out))(t)
 	if len(r.Final()) != len(s.Final()) {
 		t.Errorf("%d objects, want %d", len(r.Final()), len(s.Final()))
 	}
