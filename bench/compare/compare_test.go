@@ -34,9 +34,7 @@ func table(t *testing.T, args ...string) (*compare.Table, string) {
 	}
 	out := compare.Compare(runs)
 	var b bytes.Buffer
-	if err := out.Text(&b); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, out.Text(&b))
 	return out, b.String()
 }
 
@@ -96,9 +94,7 @@ func TestGolden(t *testing.T) {
 // TestZeroHasItsUnit: rounds without a pause are in the same row as rounds with one.
 func TestZeroHasItsUnit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "zero.txt")
-	if err := os.WriteFile(path, []byte("BenchmarkX 1 0 gc-pause-ns/run\nBenchmarkX 1 4000 gc-pause-ns/run\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte("BenchmarkX 1 0 gc-pause-ns/run\nBenchmarkX 1 4000 gc-pause-ns/run\n"), 0o644))
 	if got, text := table(t, path); len(got.Rows) != 1 || len(got.Rows[0].Cells[0].Values) != 2 || !strings.Contains(text, "gc-pause-sec/run") {
 		t.Errorf("%s", text)
 	}
@@ -184,9 +180,7 @@ func TestWired(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bench.txt")
 	const old = "BenchmarkInformer/source=apiserver/encoding=json%s 1 2 ns/op\n"
 	text := fmt.Sprintf(old, "/rate=max") + fmt.Sprintf(old, "/store=ring/rate=1") + fmt.Sprintf(old, "/compression=gzip/rate=2") + "BenchmarkInformer/source=memory/rate=max 1 2 ns/op\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte(text), 0o600))
 	got, _ := table(t, path)
 	var names []string
 	for _, row := range got.Rows {
@@ -214,5 +208,13 @@ func must[T any](v T, err error) func(testing.TB) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -34,9 +34,7 @@ func FuzzOpenRun(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		path := filepath.Join(dir, "bench.txt")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, []byte(text), 0o600))
 		run, err := compare.OpenRun(path)
 		if err != nil {
 			if !errors.Is(err, compare.ErrInput) && !errors.Is(err, stats.ErrFormat) {
@@ -44,9 +42,7 @@ func FuzzOpenRun(f *testing.F) {
 			}
 			return
 		}
-		if err := compare.Compare([]*compare.Run{run, run}).Text(io.Discard); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, compare.Compare([]*compare.Run{run, run}).Text(io.Discard))
 		if _, err := compare.Gate(run, run, "rules", rules, false); err != nil && errors.Is(err, stats.ErrFormat) {
 			t.Fatal(err)
 		}

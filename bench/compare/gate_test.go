@@ -67,13 +67,9 @@ func open(t *testing.T, o *lab.Outcome) *compare.Run {
 	t.Helper()
 	dir := t.TempDir()
 	var env, run bytes.Buffer
-	if err := errors.Join(json.NewEncoder(&env).Encode(o.Env), o.WriteJSON(&run)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(json.NewEncoder(&env).Encode(o.Env), o.WriteJSON(&run)))
 	for name, data := range map[string][]byte{lab.RunFile: run.Bytes(), lab.EnvFile: env.Bytes()} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	}
 	r := must(compare.OpenRun(dir))(t)
 	return r
@@ -151,9 +147,7 @@ func TestNoFalseHeld(t *testing.T) {
 						1e3*(1+change)*math.Exp(noise*draw(rng)), 1e6*(1-change)*math.Exp(-noise*draw(rng)))
 				}
 				path := filepath.Join(t.TempDir(), "bench.txt")
-				if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, os.WriteFile(path, b.Bytes(), 0o644))
 				r := must(compare.OpenRun(path))(t)
 				return r
 			}
@@ -375,15 +369,11 @@ func TestTextGolden(t *testing.T) {
 	v := must(compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, throughput), false))(t)
 	v.Old, v.New = "old", "new"
 	var got bytes.Buffer
-	if err := v.Text(&got); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, v.Text(&got))
 	golden.Check(t, "gate.txt", got.String())
 	var decoded compare.GateResult
 	got.Reset()
-	if err := v.JSON(&got); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, v.JSON(&got))
 	if err := json.Unmarshal(got.Bytes(), &decoded); err != nil || len(decoded.Findings) != len(v.Findings) || !decoded.Failed {
 		t.Errorf("%v:\n%s", err, got.String())
 	}

@@ -178,9 +178,7 @@ func benchFile(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	file := must(os.Open(filepath.Join(dir, lab.BenchFile)))(t)
 	bench, err := stats.Read(file, lab.BenchFile)
-	if err := errors.Join(err, file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(err, file.Close()))
 	lines := map[string]int{}
 	for name, samples := range bench.Samples {
 		lines[name] = len(samples[stats.UnitEventsPerSec])
@@ -196,5 +194,13 @@ func must[T any](v T, err error) func(testing.TB) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -82,9 +82,7 @@ func TestResultTransfer(t *testing.T) {
 		Timeline: []cell.Moment{{At: 1, Released: 2, Handled: 3, Depth: 4}},
 	}
 	var pipe bytes.Buffer
-	if err := lab.WriteResult(&pipe, want, nil); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, lab.WriteResult(&pipe, want, nil))
 	if got, err := lab.ReadResult(&pipe); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v:\n%+v, want\n%+v", err, got, want)
 	}
@@ -92,9 +90,7 @@ func TestResultTransfer(t *testing.T) {
 	for _, sent := range []error{
 		errors.New("boom"), fmt.Errorf("%w: 1 event", lab.ErrLost), errors.Join(lab.ErrReordered, lab.ErrDuplicated), lab.ErrDiverged,
 	} {
-		if err := lab.WriteResult(&pipe, cell.Result{}, sent); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, lab.WriteResult(&pipe, cell.Result{}, sent))
 		_, got := lab.ReadResult(&pipe)
 		if got == nil || got.Error() != sent.Error() {
 			t.Errorf("got %v, want %v", got, sent)

@@ -429,9 +429,7 @@ func TestMergedFolder(t *testing.T) {
 		t.Errorf("passed over: %+v", p)
 	}
 	dir := filepath.Join(t.TempDir(), "results", "merged")
-	if err := merged.Create(dir); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, merged.Create(dir))
 	if err := merged.Create(dir); !errors.Is(err, lab.ErrExists) {
 		t.Errorf("created twice: %v", err)
 	}

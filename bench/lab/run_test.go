@@ -311,16 +311,10 @@ func TestInterruption(t *testing.T) {
 func TestExistingFolderUntouched(t *testing.T) {
 	parent := t.TempDir()
 	full := filepath.Join(parent, "full")
-	if err := os.MkdirAll(full, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(full, lab.RunFile), []byte("precious"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.MkdirAll(full, 0o755))
+	noError(t, os.WriteFile(filepath.Join(full, lab.RunFile), []byte("precious"), 0o644))
 	file := filepath.Join(parent, "file")
-	if err := os.WriteFile(file, []byte("precious"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte("precious"), 0o644))
 	before := readAll(t, parent)
 	for _, dir := range []string{full, file, parent, full + "/"} {
 		c, plays := newCell("x", "", steady(1, time.Millisecond))
@@ -443,13 +437,9 @@ func TestTogether(t *testing.T) {
 // TestForeignLinks: a results folder from elsewhere with links makes no file outside of it, and is not read for ever.
 func TestForeignLinks(t *testing.T) {
 	dir, kept := t.TempDir(), filepath.Join(t.TempDir(), "kept")
-	if err := os.WriteFile(kept, []byte("kept"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(kept, []byte("kept"), 0o600))
 	for name, target := range map[string]string{lab.RunFile: os.DevNull, ".report.md.tmp": kept, "report.md": kept} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Symlink(target, filepath.Join(dir, name)))
 	}
 	if _, err := lab.Load(dir); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("a device for %s: %v", lab.RunFile, err)

@@ -45,9 +45,7 @@ func comparisons(t testing.TB, spec pipeline.Config) []lab.Cell {
 func measure(t *testing.T, cl lab.Cell) cell.Result {
 	t.Helper()
 	res, runErr, checkErr := play(t.Context(), t, cl)
-	if err := errors.Join(runErr, checkErr); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(runErr, checkErr))
 	return res
 }
 
@@ -213,9 +211,7 @@ func TestProcs(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	cells := comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Events: 1000, Procs: before + 1})
 	w := must(cells[0].New())(t)
-	if err := w.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.Setup(t.Context()))
 	if n := runtime.GOMAXPROCS(0); n != before+1 {
 		t.Errorf("GOMAXPROCS %d while it is set up, want %d", n, before+1)
 	}

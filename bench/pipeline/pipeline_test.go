@@ -89,9 +89,7 @@ func smallStorm(t testing.TB) *storm.Storm {
 		event(watch.Added, n, v1.PodPending, nil)
 	}
 	s.Keys = len(at)
-	if err := s.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Validate())
 	return s
 }
 
@@ -165,9 +163,7 @@ func TestEveryVariant(t *testing.T) {
 				t.Run(name(cl), func(t *testing.T) {
 					t.Parallel()
 					res, runErr, checkErr := play(t.Context(), t, cl)
-					if err := errors.Join(runErr, checkErr); err != nil {
-						t.Fatal(err)
-					}
+					noError(t, errors.Join(runErr, checkErr))
 					paced := cl.Labels[len(cl.Labels)-1].Value != "max"
 					least := uint64(100)
 					if !paced && spec.Events > 0 {
@@ -215,5 +211,13 @@ func must[T any](v T, err error) func(testing.TB) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -30,18 +30,14 @@ func TestUpstream(t *testing.T) {
 			return nil
 		}
 		w := must(cl.New())(t)
-		if err := w.Setup(ctx); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.Setup(ctx))
 		stop := set.Clock()
 		set.Look()
 		stop()
 		if m := find("watchlab_handler_backlog_events"); m == nil || m.GetHistogram().GetSampleCount() != 1 || m.GetHistogram().GetSampleSum() != 0 {
 			t.Errorf("%s is %v", "watchlab_handler_backlog_events", m)
 		}
-		if err := runRecorded(ctx, w); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, runRecorded(ctx, w))
 		set.Look()
 		if err := w.Teardown(); err != nil {
 			t.Error(err)

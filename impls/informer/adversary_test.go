@@ -497,9 +497,7 @@ func playUsers(t *testing.T, encoding decode.Encoding, h hostility, untyped bool
 			if vandal && h.transforms {
 				f = func(obj any) (any, error) { vandalise(obj); return stripped(obj) }
 			}
-			if err := u.inf.SetTransform(f); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, u.inf.SetTransform(f))
 			addHandler(t, u.inf, u.tap)
 			users[name] = u
 		}
@@ -682,9 +680,7 @@ func keepsObjects(t *testing.T, build constructor, right answer, wrong []answer)
 	config := &rest.Config{Host: "http://adversary", Transport: streaming{server}, QPS: -1, UserAgent: "adversary"}
 	inf := build(t, config, podResource, &v1.Pod{})
 	refused := make(chan error, len(wrong)+10)
-	if err := inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { refused <- err }); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { refused <- err }))
 	stop := run(t, inf)
 	wait(t, inf.HasSyncedChecker())
 	want := contents(inf.GetStore())

@@ -88,17 +88,13 @@ func TestIndexers(t *testing.T) {
 		opts.Indexers = cache.Indexers{"first": byNode}
 		src := newSource(t)
 		inf := newInformer(t, src, opts)
-		if err := inf.AddIndexers(cache.Indexers{"second": byNode}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, inf.AddIndexers(cache.Indexers{"second": byNode}))
 		p := pod("a")
 		p.Spec.NodeName = "node"
 		src.Add(p)
 		stop := run(t, inf)
 		wait(t, inf.HasSyncedChecker())
-		if err := inf.AddIndexers(cache.Indexers{"third": byNode}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, inf.AddIndexers(cache.Indexers{"third": byNode}))
 		for _, index := range []string{"first", "second", "third"} {
 			if got, err := inf.GetIndexer().ByIndex(index, "node"); err != nil || len(got) != 1 {
 				t.Errorf("the index %s has %v, %v", index, got, err)
@@ -137,9 +133,7 @@ func TestTransform(t *testing.T) {
 		src.Add(pod("a"))
 		inf := newInformer(t, src, opts)
 		for _, f := range []cache.TransformFunc{strip, nil} { // A factory without a transform keeps it (kubernetes#132367).
-			if err := inf.SetTransform(f); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, inf.SetTransform(f))
 		}
 		run(t, inf)
 		wait(t, inf.HasSyncedChecker())
@@ -256,9 +250,7 @@ func TestMetrics(t *testing.T) {
 		}}
 		feed := newFeed()
 		inf := newInformer(t, feed.lw(version("a", 1)), opts)
-		if err := inf.SetTransform(strip); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, inf.SetTransform(strip))
 		r := &recorder{}
 		addHandler(t, inf, r)
 		run(t, inf)

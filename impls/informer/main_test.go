@@ -256,3 +256,11 @@ func must[T any](v T, err error) func(testing.TB) T {
 		return v
 	}
 }
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

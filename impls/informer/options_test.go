@@ -120,9 +120,7 @@ func TestInflate(t *testing.T) {
 	inf, err1 := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
 	config, _, err2 := informer.ForManager(config, opts)
 	client, err3 := rest.HTTPClientFor(config)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(err1, err2, err3))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { inf.RunWithContext(ctx) })

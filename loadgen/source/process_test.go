@@ -92,9 +92,7 @@ func TestLostProcess(t *testing.T) {
 	src := use(t.Context(), t, maker(t))
 	played := make(chan error, 1)
 	go func() { played <- src.Play(t.Context(), pacer(t, 1), 1000, nil) }()
-	if err := src.Process().Kill(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, src.Process().Kill())
 	if err := <-played; err == nil || !strings.Contains(err.Error(), "process has ended") || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("Play: %v", err)
 	}
@@ -121,9 +119,7 @@ func TestKilledParent(t *testing.T) {
 	}
 	conn := must(net.Dial("tcp", address))(t)
 	defer func() { _ = conn.Close() }()
-	if err := errors.Join(cmd.Process.Kill(), conn.SetReadDeadline(time.Now().Add(patience))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(cmd.Process.Kill(), conn.SetReadDeadline(time.Now().Add(patience))))
 	_ = cmd.Wait() // killed
 	// The end of the process closes the connection.
 	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {

@@ -280,9 +280,7 @@ func playTo(t testing.TB, src source.Source, p *pace.Pacer, upto uint64) (releas
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := src.Play(ctx, p, upto, func(seq uint64, _ time.Time) { released = append(released, seq) }); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, src.Play(ctx, p, upto, func(seq uint64, _ time.Time) { released = append(released, seq) }))
 	return released
 }
 
@@ -365,9 +363,7 @@ func TestDisconnectAndResume(t *testing.T) {
 func TestClosed(t *testing.T) {
 	for _, name := range source.Names() {
 		src := open(t, name, empty())
-		if err := src.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, src.Close())
 		if err := src.Close(); err != nil {
 			t.Errorf("%s: a second Close: %v", name, err)
 		}
@@ -406,5 +402,13 @@ func must[T any](v T, err error) func(testing.TB) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

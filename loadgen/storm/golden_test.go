@@ -41,9 +41,7 @@ func TestGolden(t *testing.T) {
 		fmt.Fprintf(&now, "%s %d %s\n", name, events, hex.EncodeToString(h.Sum(nil)[:8]))
 	}
 	if *update {
-		if err := os.WriteFile(golden, []byte(now.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(golden, []byte(now.String()), 0o600))
 	}
 	old := must(os.ReadFile(golden))(t)
 	if diff := cmp.Diff(string(old), now.String()); diff != "" {

@@ -68,9 +68,7 @@ func TestProfiles(t *testing.T) {
 	for _, name := range storm.Names() {
 		t.Run(name, func(t *testing.T) {
 			set := setOf(t, small(t, name), 1)
-			if err := set.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, set.Validate())
 			var resources []string
 			for _, s := range set.Storms {
 				resources = append(resources, s.Resource.Resource)
@@ -286,9 +284,7 @@ func TestValidProfiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := set.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, set.Validate())
 	})
 }
 

@@ -112,9 +112,7 @@ func TestValidate(t *testing.T) {
 	good := func() *storm.Storm {
 		return script(2, "ADDED a", "ADDED b", "MODIFIED a", "DELETED a", "ADDED a", "ADDED c")
 	}
-	if err := good().Validate(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, good().Validate())
 	if err := (&storm.Storm{}).Validate(); err != nil {
 		t.Errorf("no events: %v", err)
 	}
@@ -174,9 +172,7 @@ func TestAtLeast(t *testing.T) {
 		"DELETED b", "MODIFIED a", "ADDED c", "ADDED d", "DELETED d",
 	)
 	got := s.AtLeast(8)
-	if err := got.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, got.Validate())
 	want := []string{
 		"ADDED a #1", "ADDED b #2",
 		"DELETED b #3", "MODIFIED a #4", "ADDED c #5", "ADDED d #6", "DELETED d #7",
@@ -202,9 +198,7 @@ func TestMarks(t *testing.T) {
 		"MODIFIED a n1", "MODIFIED b n2", "DELETED b n2", "MODIFIED a n1",
 	)
 	s.Marks = []storm.Mark{{After: 2, Type: storm.MarkResync}, {After: 4, Type: storm.MarkRelist}, {After: 5, Type: storm.MarkResync}}
-	if err := s.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Validate())
 	node := must(s.ForNode(1))(t)
 	for title, tc := range map[string]struct {
 		got  *storm.Storm
@@ -265,9 +259,7 @@ func TestDerivedProperties(t *testing.T) {
 		before := deepCopy(s)
 		n, pods := rapid.IntRange(0, 200).Draw(t, "n"), rapid.IntRange(1, 6).Draw(t, "pods")
 		got := s.AtLeast(n)
-		if err := got.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, got.Validate())
 		lap := s.Events[s.Initial:]
 		onlyDeletes := !slices.ContainsFunc(lap, func(e storm.Event) bool { return e.Type != watch.Deleted })
 		if len(got.Events) < n && !onlyDeletes || len(got.Events) >= n+len(lap) && len(got.Events) > len(s.Events) {
@@ -287,9 +279,7 @@ func TestDerivedProperties(t *testing.T) {
 			t.Fatalf("%d nodes: %v", len(nodes), err)
 		}
 		if err == nil {
-			if err := errors.Join(node.Validate(), node.AtLeast(3*len(node.Events)).Validate()); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, errors.Join(node.Validate(), node.AtLeast(3*len(node.Events)).Validate()))
 			// As many pods as a node has, or those of all nodes.
 			if all, err := s.ForNode(1000); err != nil || node.Peak() < min(pods, all.Peak()) {
 				t.Fatalf("a peak of %d pods: %v", node.Peak(), err)
@@ -368,9 +358,7 @@ func TestForNodeErrors(t *testing.T) {
 func TestMetadata(t *testing.T) {
 	full := script(1, "ADDED a", "ADDED b n", "MODIFIED a n", "DELETED b n", "MODIFIED a n")
 	light := full.Metadata()
-	if err := light.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, light.Validate())
 	for i, e := range light.Events {
 		is, was := e.Object.(*metav1.PartialObjectMetadata), full.Events[i].Object.(*v1.Pod)
 		want := metav1.ObjectMeta{Namespace: was.Namespace, Name: was.Name, UID: was.UID, ResourceVersion: was.ResourceVersion}
@@ -388,5 +376,13 @@ func must[T any](v T, err error) func(testing.TB) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

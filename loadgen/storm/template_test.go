@@ -32,9 +32,7 @@ func TestWithPods(t *testing.T) {
 	s := set.Storms[0]
 	templates := []v1.PodTemplateSpec{template("one", "c"), template("two", "a", "b")}
 	got := must(s.WithPods(templates))(t)
-	if err := got.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, got.Validate())
 	byOwner := map[string]string{}
 	for i := range s.Events {
 		was, is := s.Events[i].Object.(*v1.Pod), got.Events[i].Object.(*v1.Pod)

@@ -71,19 +71,13 @@ func encodeBlocks(t testing.TB, frames []Frame, n int, resources ...Resource) (f
 		t.Fatal(err)
 	}
 	for i, f := range frames {
-		if err := w.Write(f); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.Write(f))
 		if (i+1)%n == 0 {
-			if err := w.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, w.Flush())
 			ends = append(ends, b.Len())
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.Close())
 	return b.Bytes(), ends
 }
 
@@ -126,9 +120,7 @@ func TestWriterReader(t *testing.T) {
 func TestGoldenTrace(t *testing.T) {
 	path := filepath.Join("testdata", "version2.jsonl.zst")
 	if *update {
-		if err := os.WriteFile(path, encodeFrames(t, several(), 4, podResource), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, encodeFrames(t, several(), 4, podResource), 0o600))
 	}
 	file := must(os.ReadFile(path))(t)
 	got := must(readAll(NewReader(bytes.NewReader(file), "x")))(t)
@@ -270,9 +262,7 @@ func TestWriterErrors(t *testing.T) {
 	w := must(NewWriter(&b, Header{}))(t)
 	good := several()[0]
 	good.Offset = 5
-	if err := w.Write(good); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.Write(good))
 	for name, change := range map[string]func(*Frame){
 		"time before":      func(f *Frame) { f.Offset = 4 },
 		"unknown type":     func(f *Frame) { f.Type = "PATCHED" },
@@ -429,19 +419,13 @@ func TestRoundTrip(t *testing.T) {
 				text := rapid.StringMatching(`[ -!#-\[\]-~é😀]*`).Draw(t, "text")
 				f.Object = object(f.Resource, "x", `,"text":"`+text+`"`)
 			}
-			if err := w.Write(f); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, w.Write(f))
 			want = append(want, f)
 			if rapid.IntRange(0, 9).Draw(t, "flush") == 0 {
-				if err := w.Flush(); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, w.Flush())
 			}
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.Close())
 		got, err := readAll(NewReader(&b, "x"))
 		if err != nil {
 			t.Fatal(err)

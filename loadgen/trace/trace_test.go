@@ -22,6 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"pgregory.net/rapid"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -58,9 +59,7 @@ func zip(t testing.TB, s string) string {
 	if _, err := z.Write([]byte(s)); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, z.Close())
 	return b.String()
 }
 
@@ -79,9 +78,7 @@ func traced(t testing.TB, s string) string {
 
 func write(t testing.TB, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(name, []byte(content), 0o600))
 }
 
 func readAll(r *Reader) ([]Frame, error) {
@@ -232,9 +229,7 @@ func TestLoadBroken(t *testing.T) {
 // TestOpenErrors: errors before the first line.
 func TestOpenErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir("folder", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Mkdir("folder", 0o700))
 	var got strings.Builder
 	for _, name := range []string{"nodelos", "no/such.jsonl.gz", "folder", "", "two\nlines", "nul\x00"} {
 		_, err := Load(name)
@@ -386,9 +381,7 @@ func FuzzReader(f *testing.F) {
 			if err != nil {
 				t.Fatalf("Load accepted input that Reader refused: %v", err)
 			}
-			if err := s.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.Validate())
 		}
 	})
 }
@@ -436,9 +429,7 @@ func FuzzPipe(f *testing.F) {
 		var out bytes.Buffer
 		w := must(NewWriter(&out, Header{}))(t)
 		events := must(Pipe(NewReader(bytes.NewReader(data), "pipe"), w, nil, func(*Error) {}))(t)
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.Close())
 		if frames, err := readAll(NewReader(&out, "trace")); err != nil || len(frames) < events {
 			t.Fatalf("%d frames of %d events: %v", len(frames), events, err)
 		}
@@ -453,5 +444,13 @@ func must[T any](v T, err error) func(testing.TB) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -95,9 +95,7 @@ func TestResultsFolder(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
 	var printed lab.Outcome
-	if err := json.Unmarshal([]byte(out), &printed); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(out), &printed))
 	kept := must(lab.Load(dir))(t)
 	if len(kept.Comparisons) != 1 || len(kept.Comparisons[0].Cells) != 2 || kept.Comparisons[0].Cells[0].Verdict.Status == lab.Invalid || kept.Comparisons[0].Cells[1].Repeats == "" {
 		t.Errorf("the folder holds %+v", kept.Comparisons)
@@ -170,9 +168,7 @@ func TestFreeFolder(t *testing.T) {
 		if date.ReplaceAllString(filepath.Base(got), "") != w || filepath.Dir(got) != root {
 			t.Errorf("got %s, want %s", got, w)
 		}
-		if err := os.Mkdir(got, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Mkdir(got, 0o700))
 	}
 }
 
@@ -184,5 +180,13 @@ func must[T any](v T, err error) func(testing.TB) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -66,9 +66,7 @@ func newFlow(t *testing.T, barrier string) *flow {
 	plan := must(f.client.CoreV1().ConfigMaps("watchlab").Get(t.Context(), "watchlab-mine", v1.GetOptions{}))(t)
 	dir := t.TempDir()
 	for name, text := range plan.Data {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, fleet.PlanDir, dir)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, fleet.PlanDir, dir)), 0o600))
 	}
 	f.plan = filepath.Join(dir, "plan.yaml")
 	t.Setenv(fleet.NamespaceVar, "watchlab")

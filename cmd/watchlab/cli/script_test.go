@@ -37,9 +37,7 @@ func TestScripts(t *testing.T) {
 			want := must(os.ReadFile(file))(t)
 			got := play(t, string(want))
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, os.WriteFile(file, []byte(got), 0o644))
 			} else if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("%s (-want +got; -update rewrites it):\n%s", file, diff)
 			}
@@ -52,13 +50,9 @@ func play(t *testing.T, script string) string {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)))
 	}
-	if err := os.CopyFS(dir, os.DirFS("testdata/input")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.CopyFS(dir, os.DirFS("testdata/input")))
 	write("kubeconfig", content(t, unasked(t)))
 	write("large.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n#"+strings.Repeat("x", 2<<20))
 	commands, files := script, ""

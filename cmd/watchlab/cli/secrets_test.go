@@ -147,9 +147,7 @@ func guard(t *testing.T) *guarded {
 	t.Cleanup(answers.Close)
 	g.server = answers.URL
 	temp := g.to("tmp")
-	if err := os.Mkdir(temp, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Mkdir(temp, 0o755))
 	for name, value := range map[string]string{
 		"TMPDIR":                temp,
 		asCommand:               "1",

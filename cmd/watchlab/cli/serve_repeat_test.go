@@ -21,9 +21,7 @@ func TestServeRepeats(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			kubeconfig, manifests := filepath.Join(dir, "kc"), filepath.Join(dir, "settings.yaml")
-			if err := os.WriteFile(manifests, []byte(settings), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(manifests, []byte(settings), 0o600))
 			out, end := serving(t, slices.Concat([]string{
 				"--storm", tiny, "--manifest", manifests, "--kubeconfig-out", kubeconfig, "--speed", "1000", "--start", "2", "--repeat", "2",
 			}, faults)...)

@@ -113,9 +113,7 @@ func starting(t *testing.T, stderr *output, args []string) (end func()) {
 func planned(t *testing.T, index, plan string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "plan.yaml")
-	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte(plan), 0o600))
 	t.Setenv(fleet.IndexVar, index)
 	t.Setenv(fleet.PodVar, "pod-"+index)
 	return file

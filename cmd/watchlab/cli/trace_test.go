@@ -26,9 +26,7 @@ func TestRecordCluster(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig, out := filepath.Join(dir, "kc"), filepath.Join(dir, "x.jsonl.zst")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":""}}],"clusters":[{"name":"c","cluster":{"server":"` + url + `"}}]}`
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(kubeconfig, []byte(text), 0o600))
 	code, _, errs := call(t, "record", "--kubeconfig", kubeconfig, "--resource", "pods", "--for", "500ms", "-o", out, "--keep")
 	if code != exitOK || !strings.Contains(errs, "v1/pods: ") || !strings.Contains(errs, out) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
