@@ -144,10 +144,7 @@ func decodeBody(b *testing.B, v decode.Variant, o decode.Options, body []byte, a
 	for b.Loop() {
 		b.StopTimer()
 		before := heap()
-		d, err := v.New(o)
-		if err != nil {
-			b.Fatal(err)
-		}
+		d := must(v.New(o))(b)
 		kept := map[types.UID]kruntime.Object{}
 		b.StartTimer()
 		start := cpuTime()
@@ -222,29 +219,17 @@ func heap() runtime.MemStats {
 // watchBody encodes the events of a storm as the API server does.
 func watchBody(b *testing.B, encoding decode.Encoding, load func() (*storm.Storm, error)) []byte {
 	b.Helper()
-	s, err := load()
-	if err != nil {
-		b.Fatal(err)
-	}
-	d, err := decode.New("clientgo-"+string(encoding), decode.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must(load())(b)
+	d := must(decode.New("clientgo-"+string(encoding), decode.Options{}))(b)
 	info := d.Info()
 	var body bytes.Buffer
 	out := info.StreamSerializer.Framer.NewFrameWriter(&body)
 	for _, e := range s.Events[:min(len(s.Events), max(decodeEvents, s.Initial))] {
 		obj := e.Object.DeepCopyObject()
 		obj.GetObjectKind().SetGroupVersionKind(s.Kind)
-		raw, err := kruntime.Encode(info.Serializer, obj)
-		if err != nil {
-			b.Fatal(err)
-		}
+		raw := must(kruntime.Encode(info.Serializer, obj))(b)
 		event := metav1.WatchEvent{Type: string(e.Type), Object: kruntime.RawExtension{Raw: raw}}
-		frame, err := kruntime.Encode(info.StreamSerializer.Serializer, &event)
-		if err != nil {
-			b.Fatal(err)
-		}
+		frame := must(kruntime.Encode(info.StreamSerializer.Serializer, &event))(b)
 		if _, err := out.Write(frame); err != nil {
 			b.Fatal(err)
 		}

@@ -30,10 +30,7 @@ func BenchmarkGarbage(b *testing.B) {
 	} {
 		c := config()
 		c.Family, c.Impls, c.Modes = impls.DeltaFIFO, []string{"clientgo-realfifo", "clientgo-realfifo-batch"}, []string{"in-order"}
-		comparisons, err := pipeline.Compare(c)
-		if err != nil {
-			b.Fatal(err)
-		}
+		comparisons := must(pipeline.Compare(c))(b)
 		c.Storm = nil // Only what is played stays in the heap.
 		for _, cl := range comparisons[0].Cells {
 			b.Run(cl.BenchName(), func(b *testing.B) {

@@ -36,10 +36,7 @@ func BenchmarkInflate(b *testing.B) {
 					r := d.NewReader(&repeated{body: body})
 					all := func() {
 						for n := 0; n < size; {
-							k, err := r.Read(p)
-							if err != nil {
-								b.Fatal(err)
-							}
+							k := must(r.Read(p))(b)
 							n += k
 						}
 					}
@@ -66,10 +63,7 @@ func BenchmarkInflate(b *testing.B) {
 func compressed(b *testing.B, plain []byte, encoding decode.Encoding, group int) ([]byte, int) {
 	b.Helper()
 	var body bytes.Buffer
-	gz, err := gzip.NewWriterLevel(&body, 1)
-	if err != nil {
-		b.Fatal(err)
-	}
+	gz := must(gzip.NewWriterLevel(&body, 1))(b)
 	events := 0
 	for len(plain) > 0 {
 		n := bytes.IndexByte(plain, '\n') + 1

@@ -41,10 +41,7 @@ func BenchmarkInformer(b *testing.B) {
 				for _, readers := range []int{0, 4} {
 					for _, rate := range []pace.Rate{pace.Unpaced, informerRate} {
 						b.Run(fmt.Sprintf("impl=%s/encoding=%s/readers=%d/storm=%s/rate=%v", stack, encoding, readers, of, rate), func(b *testing.B) {
-							recording, err := load()
-							if err != nil {
-								b.Fatal(err)
-							}
+							recording := must(load())(b)
 							comparisons, err := pipeline.Compare(pipeline.Config{
 								Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.APIServerName,
 								Impls: []string{stack}, Modes: []string{"in-order"}, Readers: readers, Paces: []pace.Pace{rate.Pace()},

@@ -39,10 +39,7 @@ func updates(tb testing.TB, skew string, events int) *storm.Storm {
 	if p.Skew, err = storm.ParseSkew(skew); err != nil {
 		tb.Fatal(err)
 	}
-	set, err := p.Set(1)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	set := must(p.Set(1))(tb)
 	s := set.Storms[0]
 	if name, _, drawn := strings.Cut(skew, ":"); drawn {
 		s.Name += "-" + name
@@ -96,10 +93,7 @@ func BenchmarkAddLatency(b *testing.B) {
 
 func recorded(b *testing.B, c pipeline.Config) pipeline.Config {
 	b.Helper()
-	s, err := gang()
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must(gang())(b)
 	c.Storm = s
 	return c
 }
@@ -107,10 +101,7 @@ func recorded(b *testing.B, c pipeline.Config) pipeline.Config {
 // play runs a benchmark for each cell. With options it runs only cells that take them.
 func play(b *testing.B, c pipeline.Config) {
 	b.Helper()
-	comparisons, err := pipeline.Compare(c)
-	if err != nil {
-		b.Fatal(err)
-	}
+	comparisons := must(pipeline.Compare(c))(b)
 	for _, comparison := range comparisons {
 		for _, cl := range comparison.Cells {
 			if c.Knobs != (pipeline.Knobs{}) && !hasLabel(cl, "handover") {
@@ -145,16 +136,13 @@ func measure(b *testing.B, c lab.Cell, headline cell.Boundary) {
 // round plays one round of a cell and checks it. start and stop enclose the play.
 func round(tb testing.TB, c lab.Cell, start, stop func()) cell.Result {
 	tb.Helper()
-	w, err := c.New()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	w := must(c.New())(tb)
 	if err := w.Setup(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
 	var rec cell.Recorder
 	start()
-	err = w.Run(tb.Context(), &rec)
+	err := w.Run(tb.Context(), &rec)
 	stop()
 	if err == nil {
 		err = w.Check()
@@ -165,10 +153,18 @@ func round(tb testing.TB, c lab.Cell, start, stop func()) cell.Result {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r, err := rec.Result()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	r := must(rec.Result())(tb)
 	r.GCNsPerByte = cell.MeasureGCPrice().NsPerByte
 	return r
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

@@ -29,10 +29,7 @@ type compose struct {
 
 func readYAML(t *testing.T, name string, into any) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("compose", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(os.ReadFile(filepath.Join("compose", name)))(t)
 	if err := yaml.Unmarshal(b, into); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -106,10 +103,7 @@ func TestComposeMounts(t *testing.T) {
 func TestComposeReleases(t *testing.T) {
 	var c compose
 	readYAML(t, "compose.yaml", &c)
-	tools, err := os.ReadFile("../scripts/tools/go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools := must(os.ReadFile("../scripts/tools/go.mod"))(t)
 	m := regexp.MustCompile(`github.com/prometheus/prometheus v0\.(\d)(\d\d)\.(\d+)`).FindSubmatch(tools)
 	if m == nil {
 		t.Fatal("scripts/tools has no Prometheus")
@@ -145,10 +139,7 @@ func TestClusterOverlay(t *testing.T) {
 	for _, g := range k.ConfigMapGenerator {
 		mapped = append(mapped, g.Files...)
 	}
-	pages, err := filepath.Glob("../" + deployed + "json/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := must(filepath.Glob("../" + deployed + "json/*.json"))(t)
 	want := []string{"rules/watchlab.rules.yaml"}
 	for _, p := range pages {
 		want = append(want, "json/"+filepath.Base(p))
@@ -157,10 +148,7 @@ func TestClusterOverlay(t *testing.T) {
 	if slices.Sort(mapped); !slices.Equal(mapped, want) {
 		t.Errorf("kustomization.yaml has %q, want %q", mapped, want)
 	}
-	grafana, err := os.ReadFile(filepath.Join(overlay, "grafana.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	grafana := must(os.ReadFile(filepath.Join(overlay, "grafana.yaml")))(t)
 	for _, name := range pages {
 		uid := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(name), ".json"), "watchlab-")
 		if !strings.Contains(string(grafana), "name: watchlab-dashboard-"+uid+"\n") {

@@ -25,15 +25,8 @@ import (
 // sourcesOf returns the dashboards and the rules.
 func sourcesOf(t *testing.T) (pages []dashboard, all []rule) {
 	t.Helper()
-	pages, err := allPages()
-	if err != nil {
-		t.Fatal(err)
-	}
-	groups, err := rules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range groups {
+	pages = must(allPages())(t)
+	for _, g := range must(rules())(t) {
 		all = append(all, g.Rules...)
 	}
 	return pages, all
@@ -86,20 +79,14 @@ func TestLateShare(t *testing.T) {
 
 // TestFiles compares the committed files with the generated ones.
 func TestFiles(t *testing.T) {
-	files, err := generate()
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must(generate())(t)
 	for name, want := range files {
 		if got, err := os.ReadFile("../" + name); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s is stale (%v): run `make dashboards`", name, err)
 		}
 	}
 	for _, pattern := range []string{"json/*", "rules/*.rules.yaml"} {
-		found, err := filepath.Glob("../" + deployed + pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must(filepath.Glob("../" + deployed + pattern))(t)
 		for _, name := range found {
 			if files[strings.TrimPrefix(filepath.ToSlash(name), "../")] == nil {
 				t.Errorf("no dashboard generates %s", name)
@@ -214,10 +201,7 @@ func TestMetrics(t *testing.T) {
 		}
 		anywhere = append(anywhere, own...)
 	}
-	families, err := live.New("run", "commit").Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must(live.New("run", "commit").Gather())(t)
 	for _, f := range families {
 		var own []string
 		for _, l := range f.GetMetric()[0].GetLabel() {
@@ -368,10 +352,7 @@ rows:
 	fsys := func(own string) fstest.MapFS {
 		return fstest.MapFS{"common.yaml": {Data: []byte(common)}, "own.yaml": {Data: []byte(own)}}
 	}
-	d, err := load(fsys(own), "own.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(load(fsys(own), "own.yaml"))(t)
 	p := d.Rows[0].Panels[0]
 	for _, tt := range []struct{ name, got, want string }{
 		{"from", d.From, "now-15m"},
@@ -396,5 +377,16 @@ rows:
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "own.yaml") {
 			t.Errorf("%s: got %v, want %s", tt.new, err, tt.want)
 		}
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

@@ -38,10 +38,7 @@ func TestResult(t *testing.T) {
 		rec.Note("relists", 3)
 		rec.Timeline([]cell.Moment{{At: 1, Released: 2, Handled: 1, Depth: 1}})
 
-		got, err := rec.Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(rec.Result())(t)
 		if got.EventsIn != events || got.DeltasOut != 1500 || got.Elapsed != 2*time.Second {
 			t.Errorf("in %d, out %d, elapsed %v", got.EventsIn, got.DeltasOut, got.Elapsed)
 		}
@@ -101,10 +98,7 @@ func TestCPUAndGC(t *testing.T) {
 	runtime.GC()
 	rec.End()
 	rec.Count(1, uint64(x))
-	got, err := rec.Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(rec.Result())(t)
 	if got.CPUSecondsPerEvent <= 0 {
 		t.Errorf("no CPU time in %v of work", got.Elapsed)
 	}
@@ -120,10 +114,7 @@ func TestHistogramKeepsExtremes(t *testing.T) {
 	}
 	rec.Latency("e→f", -7)
 	rec.Latency("c→d", 142857142) // the upper edge of its bucket is 142868479
-	got, err := rec.Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(rec.Result())(t)
 	if l := got.Latency[1]; l.Min != -7 || l.Max != -7 || l.Mean != 0 || l.P50 != 0 || l.Negative != 1 {
 		t.Errorf("%+v of one value below zero", l.Quantiles)
 	}
@@ -149,10 +140,7 @@ func TestSchedule(t *testing.T) {
 			// Each release is 100 µs later than the one before.
 			rec.Lag(time.Duration(i)*100*time.Microsecond, time.Duration(i)*time.Millisecond)
 		}
-		got, err := rec.Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(rec.Result())(t)
 		// 49 releases are later than 5 ms: 5.1 to 9.9 ms. The schedule ends at 104 ms,
 		// which i·1.1 ms exceeds from i = 95 on.
 		if l := got.Lag; l.Budget != 5*time.Millisecond || l.Late != 49 || l.LateShare != 0.49 || l.Missed != 5 {
@@ -185,14 +173,8 @@ func TestMisuse(t *testing.T) {
 func TestResultJSON(t *testing.T) {
 	rec := startedAndEnded()
 	rec.Latency("a→b", 5)
-	res, err := rec.Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := json.Marshal(res)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must(rec.Result())(t)
+	data := must(json.Marshal(res))(t)
 	for _, want := range []string{`"eventsPerSecond"`, `"boundary":"a→b"`, `"p999Ns":5`} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("%s lacks %s", data, want)
@@ -212,4 +194,15 @@ func startedAndEnded() *cell.Recorder {
 	rec.End()
 	rec.Count(1, 1)
 	return rec
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

@@ -59,10 +59,7 @@ func TestMergeErrors(t *testing.T) {
 	if err := coarse.RecordValue(5); err != nil {
 		t.Fatal(err)
 	}
-	encoded, err := coarse.EncodeV2()
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must(coarse.EncodeV2())(t)
 	wrong := good
 	wrong.Count = 4
 	for name, tc := range map[string]struct {

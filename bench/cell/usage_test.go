@@ -31,10 +31,7 @@ func TestMeasuringCostsNothing(t *testing.T) {
 				time.Sleep(5 * time.Millisecond) // samples, if alone
 				rec.End()
 				rec.Count(1, 1)
-				got, err := rec.Result()
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := must(rec.Result())(t)
 				if got.AllocsPerEvent < least.AllocsPerEvent {
 					least = got
 				}
@@ -63,10 +60,7 @@ func TestMemoryAlone(t *testing.T) {
 	runtime.GC()
 	rec.End()
 	rec.Count(1, 1)
-	got, err := rec.Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(rec.Result())(t)
 	m := got.Memory
 	if m == nil || m.HeapBytes == 0 || m.HeapBytes > size || m.PeakHeapBytes < size || m.PeakHeapBytes > 2*size {
 		t.Fatalf("memory %+v; 64 MB were live when a sample was taken", m)
@@ -84,10 +78,7 @@ func TestMemoryOnlyAlone(t *testing.T) {
 		rec.Begin()
 		rec.End()
 		rec.Count(1, 1)
-		got, err := rec.Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(rec.Result())(t)
 		if got.Memory != nil {
 			t.Errorf("memory %+v of a process with other cells", got.Memory)
 		}

@@ -167,9 +167,7 @@ func (p *plan) run(ctx context.Context, rounds int, dir string) error {
 	}
 	steps := stepsOf(o, p.baselines)
 	table := func(w io.Writer) error { return writeTable(w, steps) }
-	picture := func(w io.Writer) error { return writePicture(w, steps) }
-	return errors.Join(err, lab.ReplaceFile(filepath.Join(dir, "versions.md"), table),
-		lab.ReplaceFile(filepath.Join(dir, "versions.svg"), picture))
+	return errors.Join(err, lab.ReplaceFile(filepath.Join(dir, "versions.md"), table))
 }
 
 func output(ctx context.Context, name string, args ...string) (string, error) {

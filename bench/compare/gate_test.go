@@ -67,27 +67,17 @@ func open(t *testing.T, o *lab.Outcome) *compare.Run {
 	t.Helper()
 	dir := t.TempDir()
 	var env, run bytes.Buffer
-	if err := errors.Join(json.NewEncoder(&env).Encode(o.Env), o.WriteJSON(&run)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(json.NewEncoder(&env).Encode(o.Env), o.WriteJSON(&run)))
 	for name, data := range map[string][]byte{lab.RunFile: run.Bytes(), lab.EnvFile: env.Bytes()} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	}
-	r, err := compare.OpenRun(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(compare.OpenRun(dir))(t)
 	return r
 }
 
 func rules(t *testing.T, text string) []compare.Rule {
 	t.Helper()
-	r, err := compare.ParseRules("gate.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(compare.ParseRules("gate.yaml", []byte(text)))(t)
 	return r
 }
 
@@ -101,10 +91,7 @@ const (
 // gate compares two outcomes and returns the findings by cell.
 func gate(t *testing.T, old, now *lab.Outcome, text string) (*compare.GateResult, map[string]compare.Finding) {
 	t.Helper()
-	v, err := compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, text), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, text), false))(t)
 	byCell := map[string]compare.Finding{}
 	for _, f := range v.Findings {
 		byCell[f.Cell] = f
@@ -160,20 +147,12 @@ func TestNoFalseHeld(t *testing.T) {
 						1e3*(1+change)*math.Exp(noise*draw(rng)), 1e6*(1-change)*math.Exp(-noise*draw(rng)))
 				}
 				path := filepath.Join(t.TempDir(), "bench.txt")
-				if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				r, err := compare.OpenRun(path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				noError(t, os.WriteFile(path, b.Bytes(), 0o644))
+				r := must(compare.OpenRun(path))(t)
 				return r
 			}
 			for _, percent := range []int{0, 5, 10, 15, 20, 30, 40} {
-				v, err := compare.Gate(play(0), play(float64(percent)/100), "gate.yaml", both, false)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must(compare.Gate(play(0), play(float64(percent)/100), "gate.yaml", both, false))(t)
 				counts := map[compare.FindingKind]int{}
 				for _, f := range v.Findings {
 					counts[f.Kind]++
@@ -306,10 +285,7 @@ func TestBadInput(t *testing.T) {
 	if err := os.WriteFile(file, []byte("BenchmarkDeltaFIFO/impl=x01/rate=max 1 5 ns/op 7 events/s 2 allocs/op\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	bare, err := compare.OpenRun(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := must(compare.OpenRun(file))(t)
 	for name, tc := range map[string]struct {
 		now  *compare.Run
 		text string
@@ -337,10 +313,7 @@ func TestBadInput(t *testing.T) {
 // TestDefaultRules checks that the default rules parse and hold for a run against
 // itself. For bare files, only the applicable rules hold, and a note names the others.
 func TestDefaultRules(t *testing.T) {
-	r, err := compare.ParseRules(compare.DefaultRulesName, compare.DefaultRules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(compare.ParseRules(compare.DefaultRulesName, compare.DefaultRules))(t)
 	run := open(t, newMachine(1).outcome(3))
 	if v, err := compare.Gate(run, run, compare.DefaultRulesName, r, false); err != nil || v.Failed {
 		t.Errorf("%v, %+v", err, v)
@@ -349,50 +322,9 @@ func TestDefaultRules(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Repeat("BenchmarkX/rate=max 1 5 events/s 5 cpu+gc-ns/op 2 allocs/op\n", 4)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	bare, err := compare.OpenRun(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := must(compare.OpenRun(file))(t)
 	if v, err := compare.Gate(bare, bare, compare.DefaultRulesName, r, false); err != nil || v.Failed || len(v.Notes) != 2 || len(v.Findings) != 1 {
 		t.Errorf("%v, %+v", err, v)
-	}
-}
-
-func TestParseNamesTheLine(t *testing.T) {
-	const head = "rules:\n- metric: events/s\n  change: 5%\n  because: x\n"
-	for name, tc := range map[string]struct {
-		text string
-		line int
-		want string
-	}{
-		"no list":          {"rule:\n- x\n", 1, `unknown field "rule"`},
-		"two lists":        {"rules: []\nmore: []\n", 2, `unknown field "more"`},
-		"empty":            {"rules: []\n", 1, "there is none"},
-		"no yaml":          {"rules:\n\t- x\n", 2, ""},
-		"no mapping":       {head + "- x\n", 5, "rules: string is not fields with values"},
-		"unknown field":    {head + "- metric: p99-ns\n  chance: 5%\n", 6, "chance"},
-		"twice":            {head + "- metric: p99-ns\n  metric: p99-ns\n", 6, ""},
-		"no reason":        {head + "- metric: p99-ns\n  change: 5%\n", 5, "rules.1.because: is missing"},
-		"empty reason":     {head + "- metric: p99-ns\n  change: 5%\n  because: ''\n", 7, "because: is missing"},
-		"no limit":         {head + "- metric: p99-ns\n  change: 100%\n", 6, "no limit"},
-		"negative":         {head + "- metric: p99-ns\n  change: -5%\n", 6, "-5"},
-		"not a number":     {head + "- metric: p99-ns\n  change: few\n", 6, "few"},
-		"bad filter":       {head + "- metric: p99-ns\n  cells: '/impl:'\n", 6, "cells"},
-		"bad unit":         {head + "- metric: 'p99 ns'\n", 5, "unit"},
-		"bad direction":    {head + "- metric: relists\n  better: up\n", 6, "neither"},
-		"no direction":     {head + "- metric: relists\n  change: 5%\n  because: x\n", 5, "better"},
-		"bad base":         {head + "- metric: p99-ns\n  per: variant\n", 6, "baseline"},
-		"list for a value": {head + "- metric: [p99-ns]\n", 5, "rules.metric: array is not a single value"},
-		"floor of a ratio": {head + "- metric: p99-ns\n  change: 5%\n  per: baseline\n  floor: 3\n  because: x\n", 8, "floor"},
-	} {
-		_, err := compare.ParseRules("gate.yaml", []byte(tc.text))
-		var at *manifest.Error
-		if !errors.As(err, &at) || at.Line != tc.line || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want line %d and %q", name, err, tc.line, tc.want)
-		}
-	}
-	if _, _, err := compare.ReadRules("missing.yaml"); err == nil || strings.Count(err.Error(), "missing.yaml") != 1 {
-		t.Errorf("%v", err)
 	}
 }
 
@@ -402,10 +334,7 @@ func TestCannotTell(t *testing.T) {
 		m := newMachine(1)
 		m.rounds = rounds
 		run := open(t, m.outcome(2))
-		v, err := compare.Gate(run, run, "gate.yaml", rules(t, throughput), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(compare.Gate(run, run, "gate.yaml", rules(t, throughput), false))(t)
 		var b bytes.Buffer
 		if err := v.Text(&b); err != nil || v.Failed || !v.CannotTell || !strings.Contains(b.String(), "gate cannot tell: of 3 figures, 3 cannot tell") {
 			t.Errorf("%v, failed: %v:\n%s", err, v.Failed, b.String())
@@ -437,21 +366,14 @@ func TestTextGolden(t *testing.T) {
 	c.Cells[5].Class = "order per-key"
 	plant(&c.Cells[2], []float64{300, 330, 180, 299, 420, 260, 198, 300})
 	c.Cells = append(c.Cells[:1:1], c.Cells[2:]...)
-	v, err := compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, throughput), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, throughput), false))(t)
 	v.Old, v.New = "old", "new"
 	var got bytes.Buffer
-	if err := v.Text(&got); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, v.Text(&got))
 	golden.Check(t, "gate.txt", got.String())
 	var decoded compare.GateResult
 	got.Reset()
-	if err := v.JSON(&got); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, v.JSON(&got))
 	if err := json.Unmarshal(got.Bytes(), &decoded); err != nil || len(decoded.Findings) != len(v.Findings) || !decoded.Failed {
 		t.Errorf("%v:\n%s", err, got.String())
 	}

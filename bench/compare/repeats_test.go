@@ -58,10 +58,7 @@ func TestRepeats(t *testing.T) {
 	}
 	var opened []*compare.Run
 	for _, path := range dirs {
-		run, err := compare.OpenRun(filepath.Dir(path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		run := must(compare.OpenRun(filepath.Dir(path)))(t)
 		opened = append(opened, run)
 	}
 	shown, all := &alarms{name: strings.Join(headline, ", ")}, &alarms{name: "all units"}
@@ -77,10 +74,7 @@ func TestRepeats(t *testing.T) {
 				if i == j {
 					continue
 				}
-				v, err := compare.Gate(old, now, "default rules", rules.rules, false)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must(compare.Gate(old, now, "default rules", rules.rules, false))(t)
 				failed.add(v.Failed)
 				for _, f := range v.Findings {
 					regressed.add(f.Kind == compare.Regressed)

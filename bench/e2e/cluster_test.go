@@ -177,10 +177,7 @@ func TestClusterRun(t *testing.T) {
 func (d *clusterDriver) rights(t *testing.T) {
 	type right struct{ role, verb, group, resource string }
 	role := func(account string) string { return "watchlab-" + account[strings.LastIndex(account, "-")+1:] }
-	log, err := os.Open(d.cp.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must(os.Open(d.cp.AuditLog()))(t)
 	defer func() { _ = log.Close() }()
 	used := map[right]int{}
 	for lines := json.NewDecoder(log); ; {
@@ -218,10 +215,7 @@ func (d *clusterDriver) rights(t *testing.T) {
 	// and a writer creates the service account of a namespace, unless kube-controller-manager was faster.
 	used[right{"watchlab-load", "list", "coordination.k8s.io", "leases"}]++
 	used[right{"watchlab-writer", "create", "", "serviceaccounts"}]++ // of watchlab-any-writer
-	objects, err := fleet.Build(specOf(fleet.ModeCluster, "kind", "watchlab", "any"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must(fleet.Build(specOf(fleet.ModeCluster, "kind", "watchlab", "any")))(t)
 	for _, u := range objects {
 		var r rbacv1.ClusterRole // A Role has the same rules.
 		if !strings.HasSuffix(u.GetKind(), "Role") {
@@ -264,10 +258,7 @@ patches:
 	}
 	dir := filepath.Join(t.TempDir(), "results")
 	d.must(1, "collect", "--name", "refused", "--out", dir)
-	o, err := lab.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(lab.Load(dir))(t)
 	for _, cl := range o.Comparisons[0].Cells {
 		if v := cl.Verdict; v.Cause != lab.CauseRefused {
 			t.Errorf("%s: %s", cl.BenchName(), v)
@@ -322,10 +313,7 @@ func (d *clusterDriver) killed(t *testing.T) {
 // badInput checks that the Job does not retry pods with bad input.
 func (d *clusterDriver) badInput(t *testing.T) {
 	d.t = t
-	f, err := fleet.New(d.cp.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must(fleet.New(d.cp.Config()))(t)
 	spec := specOf(fleet.ModeSelf, "kind", "watchlab", "bad")
 	spec.Plan.Experiment = json.RawMessage(`{"storm":{"name":"no-such-storm"}}`)
 	if err := f.Start(t.Context(), spec); err != nil {

@@ -25,10 +25,7 @@ import (
 // playedShare plays one share of a small run.
 func playedShare(t *testing.T, index, of int) *lab.Share {
 	t.Helper()
-	s, err := trace.Load("recorded-gang")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(trace.Load("recorded-gang"))(t)
 	comparisons, err := pipeline.Compare(pipeline.Config{
 		Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.MemoryName, Modes: []string{"in-order"},
 		Impls: []string{"clientgo-realfifo-batch", "ring"}, Storm: s.Select(0, storm.Share{Index: index, Count: of}.Has).Storm, Duration: 300 * time.Millisecond,

@@ -121,10 +121,7 @@ func documents(t *testing.T, spec fleet.Spec, change func(*unstructured.Unstruct
 	}
 	var out bytes.Buffer
 	for _, o := range objects {
-		text, err := yaml.Marshal(o.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must(yaml.Marshal(o.Object))(t)
 		fmt.Fprintf(&out, "---\n%s", text)
 	}
 	return out.Bytes()

@@ -23,24 +23,12 @@ import (
 // trace. Concurrently, --source cluster plays the cluster's events into variants.
 func TestRecord(t *testing.T) {
 	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
-	recorded, err := trace.Load("recorded-gang")
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorded := must(trace.Load("recorded-gang"))(t)
 	played := *recorded
 	played.Events, played.Initial = recorded.Events[:200], 0
-	written, err := cluster.For(cp.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods, err := written.Resource("po")
-	if err != nil {
-		t.Fatal(err)
-	}
-	writer, err := cluster.NewWriter(written, pods, "record")
-	if err != nil {
-		t.Fatal(err)
-	}
+	written := must(cluster.For(cp.Config()))(t)
+	pods := must(written.Resource("po"))(t)
+	writer := must(cluster.NewWriter(written, pods, "record"))(t)
 	done := make(chan error, 1)
 	go func() {
 		_, err := writer.Play(t.Context(), &played, pace.Rate(25))
@@ -75,10 +63,7 @@ func TestRecord(t *testing.T) {
 	}
 	recorder.Stop(t)
 
-	set, err := trace.LoadSet(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(trace.LoadSet(path))(t)
 	if err := set.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -91,10 +76,7 @@ func TestRecord(t *testing.T) {
 	}
 	lines := filepath.Join(t.TempDir(), "storm.jsonl")
 	watchlab("trace", "convert", path, lines)
-	text, err := os.ReadFile(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile(lines))(t)
 	if i := slices.IndexFunc(played.Events, func(e storm.Event) bool {
 		_, name, _ := strings.Cut(e.Key, "/")
 		return bytes.Contains(text, []byte(name))
@@ -102,4 +84,15 @@ func TestRecord(t *testing.T) {
 		t.Fatalf("the name %s is in the trace", played.Events[i].Key)
 	}
 	watchlab("run", "--family", "deltafifo", "--storm", path, "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,ring", "--delivery", "in-order", "--rounds", "1", "--ignore-host")
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

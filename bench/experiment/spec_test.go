@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
-	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source"
 )
 
@@ -33,52 +31,6 @@ func TestParse(t *testing.T) {
 	var again experiment.Spec
 	if err := json.Unmarshal(got.JSON(), &again); err != nil || !reflect.DeepEqual(got, again) {
 		t.Errorf("%v: %+v is parsed again as %+v", err, got, again)
-	}
-}
-
-// TestMistakes: an error is one line with the file, the line and the field.
-func TestMistakes(t *testing.T) {
-	for text, want := range map[string]string{
-		"family: queue\nstorm:\n  nam: gang\n":                                  `x.yaml:3: unknown field "nam"`,
-		"family: queue\nrounds: many\n":                                         "x.yaml:2: rounds: string is not a whole number",
-		"rounds: 1\nrounds: 2\n":                                                "x.yaml:2: ",
-		"family: queue\nbudget: 10x\n":                                          `x.yaml:2: time: unknown unit "x"`,
-		"family: [":                                                             "x.yaml:1: ",
-		"family: queue\nrounds: -1\n":                                           "x.yaml:2: rounds: -1 is less than 1",
-		"family: quue\n":                                                        `x.yaml:1: family: "quue" is not one of deltafifo, queue, merge`,
-		"family: queue\nstorm:\n  name: gang\n  nodes: -3\n":                    "x.yaml:4: storm.nodes: -3 is less than 1",
-		"family: queue\nrounds: 2\nbudget: 1m\n":                                "x.yaml:3: budget: is in place of --rounds",
-		"parts:\n- family: queue\n- {family: merge, rounds: -2}":                "x.yaml:3: parts.1.rounds: -2 is less than 1",
-		"parts:\n- family: queue\n- parts: [{family: queue}]":                   "x.yaml:3: parts.1.parts: a part has no parts",
-		"family: queue\nsearch: {}\n":                                           "x.yaml:2: search: needs knee or scale",
-		"family: queue\nsearch: {knee: {slo: p98=1ms}}\n":                       "x.yaml:2: search.knee.slo: ",
-		"rounds: 2\nproducers: 2\n":                                             "x.yaml:2: producers: needs --family",
-		"family: queue\nsource: memory\ncluster: {context: one}":                "x.yaml:3: cluster.context: needs --source cluster or apply",
-		"family: deltafifo\nsource: apply\n":                                    "x.yaml: cluster.context: --source apply writes to a cluster",
-		"family: queue\nmemory: true\nmanifests: [\"-\"]\n":                     "x.yaml:2: memory: is not for --manifest -",
-		"family: queue\nvariants: [nobody]\nstorm: {name: steady, scale: 0.01}": "x.yaml:2: variants: queue: unknown variant",
-		"family: queue\nshare: 2/2\n":                                           "x.yaml:2: share: ",
-		"family: queue\nsearch: {scale: {over: \"procs=1,2\"}}\nprocs: 2":       "x.yaml:3: procs: is varied",
-		"search: {scale: {over: \"procs=1,1\"}}\n":                              "x.yaml:1: search.scale.over: procs: 1 is named twice",
-		"search: {scale: {over: \"paces=1,2\"}}\n":                              "x.yaml:1: search.scale.over: \"paces\" is not one of producers, ",
-		"search: {scale: {}}":                                                   "x.yaml:1: search.scale.over: is needed, as in producers",
-		"search: {knee: {from: 200, to: 100}}":                                  "x.yaml:1: search.knee.to: 100 is below --from 200",
-		"search: {knee: {from: -1}}":                                            "x.yaml:1: search.knee.from: ",
-		"pipeline: informer\nencoding: json\n":                                  "x.yaml:2: encoding: needs --source apiserver",
-		"source: apiserver\npipeline: kubelet\ninitialList: list\n":             "x.yaml:3: initialList: needs --pipeline informer",
-		"source: apiserver\npipeline: informer\nencoding: xml\n":                "x.yaml:3: encoding: \"xml\" is not one of json, protobuf, cbor",
-		"source: apiserver\npipeline: informer\ndecode: nobody\n":               "x.yaml:3: decode: decode: unknown variant",
-		"source: apiserver\npipeline: informer\nencoding: cbor\ndecode: shared": "x.yaml:4: decode: decode shared: invalid options: encoding cbor",
-		"search: {knee: {resolution: 0%}}":                                      "x.yaml:1: search.knee.resolution: ",
-	} {
-		s, err := experiment.Parse("x.yaml", []byte(text))
-		if err == nil {
-			_, err = experiment.New(t.Context(), s, nil)
-			err = manifest.Locate("x.yaml", []byte(text), err)
-		}
-		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
 	}
 }
 

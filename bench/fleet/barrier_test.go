@@ -5,14 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"watchlab/bench/internal/golden"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -152,106 +155,80 @@ func (r *barrierRun) leave(b *Barrier, done bool) {
 	}
 }
 
-// TestBarrier: members start together, and none waits for long for another one.
+// life is the life of a member's process: it joins after a time, and each play takes a time.
+type life struct {
+	member       int
+	after, takes time.Duration
+	plays        []int
+	killed       bool // at the start of the last play, without a word
+}
+
+// parseLife reads a life, as in "member 0: joins after 5s, 2s a play, plays 0 1 2, killed".
+func parseLife(t *testing.T, line string) (l life) {
+	t.Helper()
+	var after, takes string
+	if _, err := fmt.Sscanf(line, "member %d: joins after %s %s a play,", &l.member, &after, &takes); err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	l.after, _ = time.ParseDuration(strings.TrimSuffix(after, ","))
+	l.takes, _ = time.ParseDuration(takes)
+	line, l.killed = strings.CutSuffix(line, ", killed")
+	_, plays, _ := strings.Cut(line, "plays ")
+	for f := range strings.FieldsSeq(plays) {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		l.plays = append(l.plays, n)
+	}
+	return l
+}
+
+// play lets a process meet the others before each of its plays.
+func (r *barrierRun) play(l life) {
+	time.Sleep(l.after)
+	b := r.join(l.member)
+	for i, position := range l.plays {
+		if r.meet(b, l.member, position); l.killed && i == len(l.plays)-1 {
+			b.stop()
+			return
+		}
+		time.Sleep(l.takes)
+	}
+	r.leave(b, true)
+}
+
+// TestBarrier plays testdata/barrier.txt: members start together, and none waits for long for another one. A case
+// has the numbers of pods and writers, the lives of processes, and after > the starts of each member and the warnings.
 func TestBarrier(t *testing.T) {
-	const s = time.Second
-	// life is the life of a member's process: it joins after a time, and each play takes a time.
-	type life struct {
-		member       int
-		after, takes time.Duration
-		plays        []int
-		killed       bool // at the start of the last play, without a word
-	}
-	for name, tc := range map[string]struct {
-		pods, writers int
-		lives         []life
-		starts        map[int][]string
-		warnings      []string
-	}{
-		"the slowest decides": {
-			pods: 3, lives: []life{{0, 0, s, []int{0, 1, 2}, false}, {1, 10 * s, 3 * s, []int{0, 1, 2}, false}, {2, 5 * s, 2 * s, []int{0, 1, 2}, false}},
-			starts: map[int][]string{
-				0: {"0 at 10.206s", "1 at 13.412s", "2 at 16.618s"},
-				1: {"0 at 10.206s", "1 at 13.412s", "2 at 16.618s"},
-				2: {"0 at 10.206s", "1 at 13.412s", "2 at 16.618s"},
-			},
-		},
-		// The leader waits once for a missing pod. It waits for it again after the pod has caught up.
-		"a late pod is skipped": {
-			pods: 3, lives: []life{{0, 0, 10 * s, []int{0, 1, 2, 3, 4}, false}, {1, 0, 10 * s, []int{0, 1, 2, 3, 4}, false}, {2, 65 * s, 10 * s, []int{0, 3, 4}, false}},
-			starts: map[int][]string{
-				0: {"0 at 1m0.206s without [2]", "1 at 1m10.412s without [2]", "2 at 1m20.618s", "3 at 1m30.824s", "4 at 1m41.03s"},
-				1: {"0 at 1m0.206s without [2]", "1 at 1m10.412s without [2]", "2 at 1m20.618s", "3 at 1m30.824s", "4 at 1m41.03s"},
-				2: {"0 at 1m5s late 4.794s", "3 at 1m30.824s", "4 at 1m41.03s"},
-			},
-			warnings: []string{"pod 2 missed the barrier timeout 1m0s and is skipped"},
-		},
-		"a restarted pod does not wait until it has caught up": {
-			pods: 2, lives: []life{{0, 0, 10 * s, []int{0, 1, 2, 3}, false}, {1, 0, 10 * s, []int{0, 1}, true}, {1, 15 * s, 2 * s, []int{0, 1, 2, 3}, false}},
-			starts: map[int][]string{
-				0: {"0 at 204ms", "1 at 10.408s", "2 at 20.612s", "3 at 30.816s"},
-				1: {"0 at 204ms", "1 at 10.408s", "0 at 15s late 4.592s", "1 at 17s late 6.592s", "2 at 20.612s", "3 at 30.816s"},
-			},
-		},
-		// All meet again after the leader has caught up.
-		"without the leader the others continue alone": {
-			pods: 2, lives: []life{{0, 151 * s, 10 * s, []int{3, 4}, false}, {1, 0, 10 * s, []int{0, 1, 2, 3, 4}, false}},
-			starts: map[int][]string{
-				0: {"3 at 2m31.204s", "4 at 2m41.408s"},
-				1: {"0 at 2m0s without [0]", "1 at 2m10s without [0]", "2 at 2m20s without [0]", "3 at 2m30s without [0]", "4 at 2m41.408s"},
-			},
-			warnings: []string{"pod 0 missed the barrier timeout 2m0s: pod 1 continues alone"},
-		},
-		"a restarted leader repeats no start": {
-			pods: 2, lives: []life{{0, 0, 10 * s, []int{0, 1}, true}, {0, 11 * s, 10 * s, []int{0, 1, 2}, false}, {1, 0, 10 * s, []int{0, 1, 2}, false}},
-			starts: map[int][]string{
-				0: {"0 at 204ms", "1 at 10.408s", "0 at 11s late 592ms", "1 at 21s late 10.592s", "2 at 31.204s"},
-				1: {"0 at 204ms", "1 at 10.408s", "2 at 31.204s"},
-			},
-		},
-		"no member waits for a pod that has left": {
-			pods: 2, lives: []life{{0, 0, s, []int{0, 1}, false}, {1, 0, 0, []int{0}, false}},
-			starts: map[int][]string{0: {"0 at 204ms", "1 at 1.408s without [1]"}, 1: {"0 at 204ms"}},
-		},
-		"no member waits for a leader that has left": {
-			pods: 2, lives: []life{{0, 0, 0, []int{0}, false}, {1, 0, s, []int{0, 1}, false}},
-			starts: map[int][]string{0: {"0 at 204ms"}, 1: {"0 at 204ms", "1 at 1.204s without [0]"}},
-		},
-		"writers meet with the pods": {
-			pods: 1, writers: 3, lives: []life{{0, 0, 0, []int{0}, false}, {1, 0, 0, []int{0}, false}, {2, 0, 0, []int{0}, false}},
-			starts: map[int][]string{
-				0: {"0 at 1m0.208s without [3] after 21 refused"}, 1: {"0 at 1m0.208s without [3] after 21 refused"}, 2: {"0 at 1m0.208s without [3] after 21 refused"},
-			},
-			warnings: []string{"writer 2 missed the barrier timeout 1m0s and is skipped"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, tc.pods, tc.writers, func(r *barrierRun) {
-				var members sync.WaitGroup
-				for _, l := range tc.lives {
-					members.Go(func() {
-						time.Sleep(l.after)
-						b := r.join(l.member)
-						for i, position := range l.plays {
-							if r.meet(b, l.member, position); l.killed && i == len(l.plays)-1 {
-								b.stop()
-								return
-							}
-							time.Sleep(l.takes)
-						}
-						r.leave(b, true)
-					})
-				}
-				members.Wait()
-				if d := cmp.Diff(tc.starts, r.starts); d != "" {
-					t.Errorf("starts (-want +got):\n%s", d)
-				}
-				if !slices.Equal(r.warnings, tc.warnings) {
-					t.Errorf("warnings %q", r.warnings)
-				}
+	golden.Scripts(t, func(t *testing.T, _, script string) string {
+		cases := strings.Split(script, "\n\n")
+		for i, text := range cases {
+			text, _, _ = strings.Cut(strings.TrimSpace(text), "\n>")
+			lines := strings.Split(text, "\n")
+			var pods, writers int
+			if _, err := fmt.Sscanf(lines[1], "%d pods, %d writers", &pods, &writers); err != nil {
+				t.Fatalf("%s: %v", lines[1], err)
+			}
+			t.Run(lines[0], func(t *testing.T) {
+				inBubble(t, pods, writers, func(r *barrierRun) {
+					var members sync.WaitGroup
+					for _, line := range lines[2:] {
+						members.Go(func() { r.play(parseLife(t, line)) })
+					}
+					members.Wait()
+					for _, m := range slices.Sorted(maps.Keys(r.starts)) {
+						text += fmt.Sprintf("\n> %d starts %s", m, strings.Join(r.starts[m], ", "))
+					}
+					for _, w := range r.warnings {
+						text += "\n> " + w
+					}
+				})
 			})
-		})
-	}
+			cases[i] = text
+		}
+		return strings.Join(cases, "\n\n") + "\n"
+	})
 }
 
 // TestBarrierFails: without an API server a pod starts alone, a forbidden request is not retried, and the end of the

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,10 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"watchlab/bench/internal/golden"
 	"watchlab/loadgen/manifest"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -62,19 +60,7 @@ func TestBuild(t *testing.T) {
 				got.WriteString("---\n")
 				got.Write(data)
 			}
-			golden := filepath.Join("testdata", string(mode)+".yaml")
-			if *update {
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("%s is out of date (rewrite with -update); built:\n%s", golden, got.Bytes())
-			}
+			golden.Check(t, string(mode)+".yaml", got.String())
 			if strings.Contains(got.String(), "watchlab-example") || strings.Contains(got.String(), "namespace: watchlab\n") {
 				t.Error("the example's names remain")
 			}
@@ -191,42 +177,6 @@ func TestOwnOverlay(t *testing.T) {
 func errorOf(err error, field string) bool {
 	bad, ok := errors.AsType[*manifest.Error](err)
 	return ok && bad.Field == field
-}
-
-func TestBuildErrors(t *testing.T) {
-	for name, tt := range map[string]struct {
-		edit        func(*Spec)
-		field, says string
-	}{
-		"no run":          {func(s *Spec) { s.Plan.Run = "" }, "run", ""},
-		"run":             {func(s *Spec) { s.Plan.Run = "Mine" }, "run", "Mine"},
-		"long run":        {func(s *Spec) { s.Plan.Run = strings.Repeat("a", 21) }, "run", "21 characters"},
-		"mode":            {func(s *Spec) { s.Plan.Mode = "both" }, "mode", `"both" (allowed: self, cluster)`},
-		"pods":            {func(s *Spec) { s.Plan.Pods = 0 }, "pods", "allowed: 1 to 10000"},
-		"too many pods":   {func(s *Spec) { s.Plan.Pods = MaxPods + 1 }, "pods", "allowed: 1 to 10000"},
-		"writers":         {func(s *Spec) { s.Plan.Writers = 1 }, "writers", "needs mode cluster"},
-		"no writers":      {func(s *Spec) { s.Plan.Mode = ModeCluster }, "writers", "allowed: 1 to 100"},
-		"no resource":     {func(s *Spec) { s.Plan.Mode, s.Plan.Writers = ModeCluster, 1 }, "resource", "mode cluster"},
-		"barrier":         {func(s *Spec) { s.Plan.Barrier.Duration = -1 }, "barrier", "-1ns"},
-		"endless barrier": {func(s *Spec) { s.Plan.Barrier.Duration = 24 * time.Hour }, "barrier", "allowed: 0 to 1h"},
-		"namespace":       {func(s *Spec) { s.Namespace = "a/b" }, "namespace", `namespace: "a/b"`},
-		"image":           {func(s *Spec) { s.Image = "a b" }, "image", `"a b"`},
-		"overlay":         {func(s *Spec) { s.Overlay = "none" }, "overlay", "kind, "},
-		"file name":       {func(s *Spec) { s.Files["a/b"] = nil }, "files.a/b", "a valid config key"},
-		"plan's name":     {func(s *Spec) { s.Files["plan.yaml"] = nil }, "files.plan.yaml", "reserved"},
-		"too large":       {func(s *Spec) { s.Files["x"] = make([]byte, 1<<20) }, "files.x", "ConfigMap"},
-	} {
-		s := testSpec(ModeSelf)
-		tt.edit(&s)
-		if _, err := Build(s); !errorOf(err, tt.field) || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	for _, text := range []string{"run: a\nnobody: knows\n", "run: a\nrun: b\n", "run: [", "- a"} {
-		if _, err := ParsePlan("plan.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "plan.yaml") {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
 }
 
 // TestWriterNames: each writer has a unique name within the length limit, also across runs.

@@ -53,10 +53,7 @@ func TestAAPair(t *testing.T) {
 						c[0].Cells[i].Name = "Other"
 					}
 				}
-				o, err := ignoringHost(context.Background(), c, lab.Options{Rounds: 3})
-				if err != nil {
-					t.Fatal(err)
-				}
+				o := must(ignoringHost(context.Background(), c, lab.Options{Rounds: 3}))(t)
 				cells := o.Comparisons[0].Cells
 				if len(cells) != len(tc.cells)+1 {
 					t.Fatalf("%d cells, want one more than %d", len(cells), len(tc.cells))

@@ -146,10 +146,7 @@ func TestBudgetResumed(t *testing.T) {
 			b, _ := newCell("b", "", steady(10, time.Second))
 			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
-			o, err := ignoringHost(ctx, comparison(a, b), opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must(ignoringHost(ctx, comparison(a, b), opts))(t)
 			return o
 		}
 		// The end interrupts the run after the warm-up, two rounds of three cells,

@@ -75,9 +75,7 @@ func TestNextCells(t *testing.T) {
 		}
 
 		o.Knees = []stats.Knee{{Cell: "Queue", Held: 20}}
-		if err := o.Save(dir); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, o.Save(dir))
 		loaded, err := lab.Load(dir)
 		if err != nil || len(loaded.Comparisons[0].Cells) != 5 || len(loaded.Knees) != 1 {
 			t.Errorf("loaded %+v, %v", loaded, err)

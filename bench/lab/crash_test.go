@@ -84,20 +84,14 @@ func mount(t *testing.T, root string, f fault, at int) *disk {
 func read(t *testing.T, dir string) *node {
 	t.Helper()
 	d := newDir()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must(os.ReadDir(dir))(t)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		if e.IsDir() {
 			d.names[e.Name()] = read(t, path)
 			continue
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must(os.ReadFile(path))(t)
 		d.names[e.Name()] = &node{data: data, synced: data}
 	}
 	d.kept = maps.Clone(d.names)
@@ -383,10 +377,7 @@ func checkRun(whole string) func(t *testing.T, dir string, reported map[string]t
 // there, unless the cell has failed since or the run is over and dropped them.
 func loadCrashed(t *testing.T, dir string, reported map[string]time.Time) map[string]time.Time {
 	t.Helper()
-	o, err := lab.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(lab.Load(dir))(t)
 	bench := benchFile(t, dir)
 	rounds, dropped := map[string]time.Time{}, map[string]bool{}
 	for _, c := range o.Cells() {

@@ -2,7 +2,7 @@ package lab_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,15 +13,10 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/stats"
 )
 
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(childDir); dir != "" {
-		childRun(dir)
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fake is a workload with a given duration and injected errors. A nil step does nothing.
 type fake struct {
@@ -178,46 +173,34 @@ func ignoringHost(ctx context.Context, comparisons []lab.Comparison, opts lab.Op
 	return lab.Run(ctx, comparisons, opts)
 }
 
-const childDir = "LAB_TEST_CHILD_DIR"
-
-// childRun is a run in a process that the parent kills. It resumes an existing run. It
-// prints each finished cell.
-func childRun(dir string) {
-	_, err := childLab(dir, func(p lab.Progress) {
-		if p.Finished && p.Round > 0 {
-			fmt.Printf("finished %s %d\n", p.Cell, p.Round)
-		}
-	})
-	fmt.Println("not killed:", err)
-	os.Exit(1)
+// benchFile returns the number of lines of each cell in bench.txt.
+func benchFile(t *testing.T, dir string) map[string]int {
+	t.Helper()
+	file := must(os.Open(filepath.Join(dir, lab.BenchFile)))(t)
+	bench, err := stats.Read(file, lab.BenchFile)
+	noError(t, errors.Join(err, file.Close()))
+	lines := map[string]int{}
+	for name, samples := range bench.Samples {
+		lines[name] = len(samples[stats.UnitEventsPerSec])
+	}
+	return lines
 }
 
-// childRounds exceeds the number of rounds that a child plays before it is killed.
-const childRounds = 10
-
-func childLab(dir string, progress func(lab.Progress)) (*lab.Outcome, error) {
-	a, _ := newCell("a", "", steady(1000, time.Millisecond))
-	b, _ := newCell("b", "", steady(1000, 2*time.Millisecond))
-	// Half of its releases are late in one round of three, so that its rounds are
-	// withheld at times.
-	plays, _ := newCell("plays", "2000", func(n int) *fake {
-		f := &fake{events: 1000, takes: time.Millisecond}
-		if n%3 == 1 {
-			f.late = 0.5
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
 		}
-		return f
-	})
-	_, err := os.Stat(dir)
-	opts := lab.Options{Name: "child", Rounds: childRounds, Seed: 1, Dir: dir, Resume: err == nil, Progress: progress}
-	if filepath.Base(dir) != sharedDir {
-		return ignoringHost(context.Background(), comparison(a, b, plays), opts)
-	}
-	for opts.Processes = childRounds / 2; ; opts.Resume = true {
-		o, err := ignoringHost(context.Background(), comparison(a, b), opts)
-		if err != nil || !o.Paused {
-			return o, err
-		}
+		return v
 	}
 }
 
-const sharedDir = "shared" // a folder of a child whose rounds several processes share
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

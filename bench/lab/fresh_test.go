@@ -82,9 +82,7 @@ func TestResultTransfer(t *testing.T) {
 		Timeline: []cell.Moment{{At: 1, Released: 2, Handled: 3, Depth: 4}},
 	}
 	var pipe bytes.Buffer
-	if err := lab.WriteResult(&pipe, want, nil); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, lab.WriteResult(&pipe, want, nil))
 	if got, err := lab.ReadResult(&pipe); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v:\n%+v, want\n%+v", err, got, want)
 	}
@@ -92,9 +90,7 @@ func TestResultTransfer(t *testing.T) {
 	for _, sent := range []error{
 		errors.New("boom"), fmt.Errorf("%w: 1 event", lab.ErrLost), errors.Join(lab.ErrReordered, lab.ErrDuplicated), lab.ErrDiverged,
 	} {
-		if err := lab.WriteResult(&pipe, cell.Result{}, sent); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, lab.WriteResult(&pipe, cell.Result{}, sent))
 		_, got := lab.ReadResult(&pipe)
 		if got == nil || got.Error() != sent.Error() {
 			t.Errorf("got %v, want %v", got, sent)
@@ -257,10 +253,7 @@ func playedOn(t *testing.T, opts lab.Options, hosts ...cell.Host) *lab.Outcome {
 		n++
 		return cell.Result{EventsIn: 1, Elapsed: time.Second, EventsPerSecond: 1, Host: hosts[n-1]}, nil
 	}
-	o, err := lab.Run(context.Background(), comparison(a), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(lab.Run(context.Background(), comparison(a), opts))(t)
 	return o
 }
 
@@ -274,10 +267,7 @@ func TestIgnoreHost(t *testing.T) {
 		t.Errorf("verdict %q, want valid, and the figures of the host", got)
 	}
 	for _, name := range []string{lab.RunFile, lab.EnvFile, lab.BenchFile} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must(os.ReadFile(filepath.Join(dir, name)))(t)
 		if !regexp.MustCompile(`"ignoreHost": ?true|(?m)^host: ignored$`).Match(data) {
 			t.Errorf("%s does not say that the verdict ignores the host:\n%s", name, data)
 		}

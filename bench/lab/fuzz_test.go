@@ -14,9 +14,7 @@ import (
 func FuzzReadResult(f *testing.F) {
 	for _, err := range []error{nil, errors.New("x")} {
 		var b bytes.Buffer
-		if err := lab.WriteResult(&b, cell.Result{EventsIn: 7, Latency: []cell.Latency{{Boundary: "a→b"}}}, err); err != nil {
-			f.Fatal(err)
-		}
+		noError(f, lab.WriteResult(&b, cell.Result{EventsIn: 7, Latency: []cell.Latency{{Boundary: "a→b"}}}, err))
 		f.Add(b.Bytes())
 		f.Add(b.Bytes()[:b.Len()/2])
 	}

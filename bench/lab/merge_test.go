@@ -110,10 +110,7 @@ func merge(shares []lab.Share, opts lab.MergeOptions) (*lab.Outcome, error) {
 
 func mustMerge(t *testing.T, shares []lab.Share, opts lab.MergeOptions) *lab.Outcome {
 	t.Helper()
-	o, err := merge(shares, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(merge(shares, opts))(t)
 	return o
 }
 
@@ -207,6 +204,14 @@ func TestMergedFigures(t *testing.T) {
 	}
 }
 
+// inPlace returns a change that keeps all shares.
+func inPlace(change func([]lab.Share)) func([]lab.Share) []lab.Share {
+	return func(s []lab.Share) []lab.Share {
+		change(s)
+		return s
+	}
+}
+
 // TestMergedVerdicts: the worst verdict of the shares wins, with their indexes.
 // Some verdicts need all shares.
 func TestMergedVerdicts(t *testing.T) {
@@ -228,65 +233,52 @@ func TestMergedVerdicts(t *testing.T) {
 		failed  bool
 	}{
 		"all is well": {nil, false, "valid", "", 3, false},
-		"one lost events": {func(s []lab.Share) []lab.Share {
+		"one lost events": {inPlace(func(s []lab.Share) {
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event"})
-			return s
-		}, false, "invalid: lost", "share 1/3: invalid: lost: 1 event", 0, true},
-		"several broken invariants": {func(s []lab.Share) []lab.Share {
+		}),
+			false, "invalid: lost", "share 1/3: invalid: lost: 1 event", 0, true},
+		"several broken invariants": {inPlace(func(s []lab.Share) {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseError, Detail: "no luck"})
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: "lost+duplicated", Detail: "1 event"})
-			return s
-		}, false, "invalid: lost+duplicated+error", "share 0/3: invalid: error: no luck; and in share 1", 0, true},
+		}), false, "invalid: lost+duplicated+error", "share 0/3: invalid: error: no luck; and in share 1", 0, true},
 		"variant error takes precedence": {func(s []lab.Share) []lab.Share {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal})
 			verdict(s, 2, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseReordered})
 			return s[:3]
 		}, false, "invalid: reordered", "share 2/3", 0, true},
-		"one is noisy": {func(s []lab.Share) []lab.Share {
-			verdict(s, 2, lab.Verdict{Status: lab.Noisy, Detail: "11 % apart"})
-			return s
-		}, false, "noisy", "share 2/3: noisy: 11 % apart", 3, false},
-		"one pod did not play": {func(s []lab.Share) []lab.Share {
-			verdict(s, 0, lab.Verdict{Status: lab.Unplayed, Detail: "no time"})
-			return s
-		}, false, "unplayed", "share 0/3: unplayed: no time", 0, false},
-		"one lacks a round": {func(s []lab.Share) []lab.Share {
+		"one is noisy": {inPlace(func(s []lab.Share) { verdict(s, 2, lab.Verdict{Status: lab.Noisy, Detail: "11 % apart"}) }),
+			false, "noisy", "share 2/3: noisy: 11 % apart", 3, false},
+		"one pod did not play": {inPlace(func(s []lab.Share) { verdict(s, 0, lab.Verdict{Status: lab.Unplayed, Detail: "no time"}) }),
+			false, "unplayed", "share 0/3: unplayed: no time", 0, false},
+		"one lacks a round": {inPlace(func(s []lab.Share) {
 			c := &s[1].Outcome.Comparisons[0].Cells[0]
 			c.Rounds = slices.Delete(c.Rounds, 1, 2)
-			return s
-		}, false, "valid", "", 2, false},
+		}), false, "valid", "", 2, false},
 		"one is missing": {func(s []lab.Share) []lab.Share { return []lab.Share{s[0], s[2]} },
 			false, "invalid: shares", "2 of 3 shares: missing share 1", 0, false},
 		"one missing, partial allowed": {func(s []lab.Share) []lab.Share { return []lab.Share{s[0], s[2]} },
 			true, "valid", "2 of 3 shares (missing share 1)", 3, false},
-		"one came late": {func(s []lab.Share) []lab.Share {
-			s[2].Starts[1].Late = 11 * ms
-			return s
-		}, false, "noisy", "in 1 of 3 rounds: share 2 began 11ms after the first (allowed: 10 % of 100ms)", 3, false},
-		"all came late": {func(s []lab.Share) []lab.Share {
+		"one came late": {inPlace(func(s []lab.Share) { s[2].Starts[1].Late = 11 * ms }),
+			false, "noisy", "in 1 of 3 rounds: share 2 began 11ms after the first (allowed: 10 % of 100ms)", 3, false},
+		"all came late": {inPlace(func(s []lab.Share) {
 			for i := range s {
 				s[i].Starts[1].Late = time.Minute
 			}
-			return s
-		}, false, "valid", "", 3, false},
-		"no pod waited": {func(s []lab.Share) []lab.Share {
+		}), false, "valid", "", 3, false},
+		"no pod waited": {inPlace(func(s []lab.Share) {
 			for i := range s {
 				s[i].Starts = nil
 			}
-			return s
-		}, false, "noisy", "in 3 of 3 rounds: the shares did not wait for each other", 3, false},
-		"one pod skipped": {func(s []lab.Share) []lab.Share {
-			s[0].Starts[2].Absent = []int{1}
-			return s
-		}, false, "noisy", "in 1 of 3 rounds: share 1 had no start in common with the others", 3, false},
-		"cells played together": {func(s []lab.Share) []lab.Share {
+		}), false, "noisy", "in 3 of 3 rounds: the shares did not wait for each other", 3, false},
+		"one pod skipped": {inPlace(func(s []lab.Share) { s[0].Starts[2].Absent = []int{1} }),
+			false, "noisy", "in 1 of 3 rounds: share 1 had no start in common with the others", 3, false},
+		"cells played together": {inPlace(func(s []lab.Share) {
 			for i := range s {
 				for j := range s[i].Starts {
 					s[i].Starts[j].Cell = ""
 				}
 			}
-			return s
-		}, false, "valid", "", 3, false},
+		}), false, "valid", "", 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shares := steadyShares(100*ms, 100*ms, 100*ms)
@@ -327,10 +319,7 @@ func TestMergedLag(t *testing.T) {
 func TestMergeRefusesShares(t *testing.T) {
 	t.Parallel()
 	set := func(change func(*lab.Outcome)) func([]lab.Share) []lab.Share {
-		return func(s []lab.Share) []lab.Share {
-			change(s[1].Outcome)
-			return s
-		}
+		return inPlace(func(s []lab.Share) { change(s[1].Outcome) })
 	}
 	setCell := func(change func(*lab.CellResult)) func([]lab.Share) []lab.Share {
 		return set(func(o *lab.Outcome) { change(&o.Comparisons[0].Cells[0]) })
@@ -340,32 +329,20 @@ func TestMergeRefusesShares(t *testing.T) {
 		mixed  bool
 		says   string
 	}{
-		"none at all": {func([]lab.Share) []lab.Share { return nil }, false, "there are none"},
-		"no outcome": {func(s []lab.Share) []lab.Share {
-			s[1].Outcome = nil
-			return s
-		}, false, "share 1 has no outcome"},
-		"beyond the last": {func(s []lab.Share) []lab.Share {
-			s[1].Index = 2
-			return s
-		}, false, "no share 2 of 2"},
-		"different share counts": {func(s []lab.Share) []lab.Share {
-			s[1].Of = 3
-			return s
-		}, true, "number of shares"},
-		"commits":     {set(func(o *lab.Outcome) { o.Env.Commit = "def" }), true, `the program's commit is "abc" in share 0, and "def" in share 1`},
-		"seeds":       {set(func(o *lab.Outcome) { o.Seed = 8 }), true, "Seed"},
-		"comparisons": {set(func(o *lab.Outcome) { o.Comparisons = nil }), true, "comparisons"},
+		"none at all":            {func([]lab.Share) []lab.Share { return nil }, false, "there are none"},
+		"no outcome":             {inPlace(func(s []lab.Share) { s[1].Outcome = nil }), false, "share 1 has no outcome"},
+		"beyond the last":        {inPlace(func(s []lab.Share) { s[1].Index = 2 }), false, "no share 2 of 2"},
+		"different share counts": {inPlace(func(s []lab.Share) { s[1].Of = 3 }), true, "number of shares"},
+		"commits":                {set(func(o *lab.Outcome) { o.Env.Commit = "def" }), true, `the program's commit is "abc" in share 0, and "def" in share 1`},
+		"seeds":                  {set(func(o *lab.Outcome) { o.Seed = 8 }), true, "Seed"},
+		"comparisons":            {set(func(o *lab.Outcome) { o.Comparisons = nil }), true, "comparisons"},
 		"more cells": {set(func(o *lab.Outcome) {
 			c := &o.Comparisons[0]
 			c.Cells = append(c.Cells, c.Cells[0])
 		}), true, "number of cells"},
-		"cells":      {setCell(func(c *lab.CellResult) { c.Labels = []lab.Label{{Key: "impl", Value: "b"}} }), true, `"Queue/impl=a" in share 0`},
-		"guarantees": {setCell(func(c *lab.CellResult) { c.Guarantees = "none" }), true, "guarantees"},
-		"wholes": {func(s []lab.Share) []lab.Share {
-			s[1].Whole = []string{"another"}
-			return s
-		}, true, "a part of"},
+		"cells":            {setCell(func(c *lab.CellResult) { c.Labels = []lab.Label{{Key: "impl", Value: "b"}} }), true, `"Queue/impl=a" in share 0`},
+		"guarantees":       {setCell(func(c *lab.CellResult) { c.Guarantees = "none" }), true, "guarantees"},
+		"wholes":           {inPlace(func(s []lab.Share) { s[1].Whole = []string{"another"} }), true, "a part of"},
 		"the same part":    {set(func(o *lab.Outcome) { o.Comparisons[0].Input = "part 0" }), false, "shares 0 and 1 played the same part"},
 		"nothing measured": {setCell(func(c *lab.CellResult) { c.Rounds[0].Result.EventsIn = 0 }), false, "measured nothing in round 1 of Queue/impl=a"},
 		"histograms": {setCell(func(c *lab.CellResult) {
@@ -452,16 +429,11 @@ func TestMergedFolder(t *testing.T) {
 		t.Errorf("passed over: %+v", p)
 	}
 	dir := filepath.Join(t.TempDir(), "results", "merged")
-	if err := merged.Create(dir); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, merged.Create(dir))
 	if err := merged.Create(dir); !errors.Is(err, lab.ErrExists) {
 		t.Errorf("created twice: %v", err)
 	}
-	read, err := lab.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	read := must(lab.Load(dir))(t)
 	if diff := cmp.Diff(merged, read, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(lab.Outcome{}), cmpopts.IgnoreFields(cell.Lag{}, "Quantiles.Histogram")); diff != "" {
 		t.Errorf("read back (-merged +read):\n%s", diff)
 	}

@@ -47,10 +47,7 @@ func dealt(t *testing.T, opts lab.Options, kill int, takes time.Duration) (strin
 		if o.Paused || o.Interrupted {
 			continue
 		}
-		loaded, err := lab.Load(opts.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		loaded := must(lab.Load(opts.Dir))(t)
 		if n := len(loaded.Env.Resumed); loaded.Env.Processes != process || n != min(kill, 1) {
 			t.Errorf("env: %d processes, %d resumptions after %d processes", loaded.Env.Processes, n, process)
 		}
@@ -144,10 +141,7 @@ func TestDealingNextCells(t *testing.T) {
 				half.Labels[1].Value = "half"
 				return []lab.Cell{half}[:min(2-len(played), 1)], nil
 			}
-			o, err := ignoringHost(context.Background(), cs, opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must(ignoringHost(context.Background(), cs, opts))(t)
 			if opts.Resume = true; o.Paused {
 				continue
 			}

@@ -255,9 +255,7 @@ func TestResumeRefuses(t *testing.T) {
 		{func() error { return os.Remove(hlog) }, "lacks round 1"},
 		{func() error { return os.WriteFile(filepath.Join(dir, lab.RunFile), []byte("{"), 0o644) }, "not a run's file"},
 	} {
-		if err := tc.break_(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, tc.break_())
 		if o, err := run(func([]lab.Comparison, *lab.Options) {}); o != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("outcome %v, error %v; want %q", o, err, tc.want)
 		}
@@ -294,10 +292,7 @@ func TestResumeEndedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &playLog{plays: map[string]int{}}
 		opts := lab.Options{Rounds: 2, Dir: dir, Progress: s.progress}
-		o, err := ignoringHost(context.Background(), s.varied(), opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must(ignoringHost(context.Background(), s.varied(), opts))(t)
 		before, played := readAll(t, dir), s.n
 		opts.Resume = true
 		again, err := ignoringHost(context.Background(), s.varied(), opts)
@@ -357,9 +352,7 @@ func TestPriceOfEachProcess(t *testing.T) {
 			}
 			if session == 0 {
 				o.Env.GCNsPerByte = price + 7
-				if err := o.Save(dir); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, o.Save(dir))
 			}
 			for _, cl := range o.Cells() {
 				for _, r := range cl.Rounds {

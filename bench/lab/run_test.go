@@ -63,10 +63,7 @@ func TestRunKeepsEveryRound(t *testing.T) {
 		pooled = cb.Latency
 	})
 
-	o, err := lab.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(lab.Load(dir))(t)
 	if o.Ended == nil || len(o.Comparisons[0].Cells[1].Rounds) != 5 || o.Env.Commit != "abc" || !o.Env.Dirty || o.Env.GOMAXPROCS < 1 {
 		t.Errorf("loaded %+v", o)
 	}
@@ -74,19 +71,13 @@ func TestRunKeepsEveryRound(t *testing.T) {
 	if diff := cmp.Diff(pooled, o.Comparisons[0].Cells[1].Latency); diff != "" {
 		t.Errorf("pooled latencies (-run +loaded):\n%s", diff)
 	}
-	f, err := os.Open(filepath.Join(dir, lab.BenchFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must(os.Open(filepath.Join(dir, lab.BenchFile)))(t)
 	defer func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	bench, err := stats.Read(f, lab.BenchFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bench := must(stats.Read(f, lab.BenchFile))(t)
 	if got := stats.Median(bench.Samples["Queue/impl=b/keys=10"]["ns/op"]); got != 203000 {
 		t.Errorf("bench.txt's median is %v ns/op", got)
 	}
@@ -274,10 +265,7 @@ func TestNewError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, _ := newCell("x", "", nil)
 			c.New = build
-			o, err := ignoringHost(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must(ignoringHost(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 1}))(t)
 			if v := o.Comparisons[0].Cells[0].Verdict; v.Status != lab.Invalid || v.Cause != lab.CauseError {
 				t.Errorf("verdict %s", v)
 			}
@@ -295,10 +283,7 @@ func TestInterruption(t *testing.T) {
 		b, _ := newCell("b", "", func(int) *fake { return &fake{events: 10, takes: time.Second, late: -1, log: &log} })
 		last, plays := newCell("last", "", steady(10, time.Second))
 		comparisons := append(comparison(a, b), comparison(last)...)
-		o, err := ignoringHost(ctx, comparisons, lab.Options{NoAA: true, Rounds: 5, Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must(ignoringHost(ctx, comparisons, lab.Options{NoAA: true, Rounds: 5, Dir: dir}))(t)
 		// 3 s of warm-up, one cell of round 1, and half of the second.
 		rounds := len(o.Comparisons[0].Cells[0].Rounds) + len(o.Comparisons[0].Cells[1].Rounds)
 		if !o.Interrupted || rounds != 1 || *plays != 1 {
@@ -326,16 +311,10 @@ func TestInterruption(t *testing.T) {
 func TestExistingFolderUntouched(t *testing.T) {
 	parent := t.TempDir()
 	full := filepath.Join(parent, "full")
-	if err := os.MkdirAll(full, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(full, lab.RunFile), []byte("precious"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.MkdirAll(full, 0o755))
+	noError(t, os.WriteFile(filepath.Join(full, lab.RunFile), []byte("precious"), 0o644))
 	file := filepath.Join(parent, "file")
-	if err := os.WriteFile(file, []byte("precious"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte("precious"), 0o644))
 	before := readAll(t, parent)
 	for _, dir := range []string{full, file, parent, full + "/"} {
 		c, plays := newCell("x", "", steady(1, time.Millisecond))
@@ -458,13 +437,9 @@ func TestTogether(t *testing.T) {
 // TestForeignLinks: a results folder from elsewhere with links makes no file outside of it, and is not read for ever.
 func TestForeignLinks(t *testing.T) {
 	dir, kept := t.TempDir(), filepath.Join(t.TempDir(), "kept")
-	if err := os.WriteFile(kept, []byte("kept"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(kept, []byte("kept"), 0o600))
 	for name, target := range map[string]string{lab.RunFile: os.DevNull, ".report.md.tmp": kept, "report.md": kept} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Symlink(target, filepath.Join(dir, name)))
 	}
 	if _, err := lab.Load(dir); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("a device for %s: %v", lab.RunFile, err)

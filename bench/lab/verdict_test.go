@@ -72,10 +72,7 @@ func TestBudget(t *testing.T) {
 			c, _ := newCell("x", "5", func(int) *fake {
 				return &fake{events: 1000, takes: time.Second, late: 0.5, budget: budget}
 			})
-			o, err := ignoringHost(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must(ignoringHost(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 1}))(t)
 			if got := verdicts(o)["x"]; got != want {
 				t.Errorf("with a budget of %v: verdict %q, want %q", budget, got, want)
 			}

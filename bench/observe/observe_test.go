@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
@@ -48,118 +50,75 @@ func numbered(name, rv string) *v1.Pod {
 // stampsOf returns the stamps of a paced cell.
 func stampsOf(s *storm.Storm) *Stamps { return NewStamps(Options{Storm: s, Paced: true}) }
 
-func TestCheck(t *testing.T) {
-	s := tiny()
-	delta := func(kind cache.DeltaType, seq int) cache.Delta {
-		return cache.Delta{Type: kind, Object: s.Events[seq-1].Object}
-	}
-	list := cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{Objects: []any{s.Events[0].Object}}}
-	rest := []cache.Delta{delta(cache.Added, 2), delta(cache.Updated, 3), delta(cache.Updated, 4), delta(cache.Deleted, 5), delta(cache.Added, 6)}
-	type batch []cache.Delta
-	each := func(ds ...cache.Delta) (out []any) {
-		for _, d := range ds {
-			out = append(out, d)
+// parseHandOver reads what a consumer gets at once, as testdata/check.txt writes it: "5" is the delta of event 5, "2:Sync"
+// one of another type, "2:copy" one of a copy, "list(1,3)" a list, "[2,3]" a batch, "{2,3}" the deltas of a key,
+// "unknown" an object that never went in, "tombstone" that of a, "sync" a resync of everything.
+func parseHandOver(t *testing.T, s *storm.Storm, text string) (deltas []cache.Delta, batch bool) {
+	t.Helper()
+	object := func(seq string) any {
+		n, err := strconv.Atoi(seq)
+		if err != nil || n > len(s.Events) {
+			t.Fatalf("there is no event %s", seq)
 		}
-		return out
+		return s.Events[n-1].Object
 	}
-	strict := Expectations{Total: true, Identity: true}
-	for title, tc := range map[string]struct {
-		handed []any
-		Expectations
-		want      []error
-		mentions  string
-		producers int
-	}{
-		"all, in order":            {handed: append([]any{list}, each(rest...)...), Expectations: strict},
-		"all, in batches":          {handed: []any{list, batch(rest[:2]), batch(rest[2:4]), rest[4]}, Expectations: strict},
-		"per key":                  {handed: []any{cache.Deltas{delta(cache.Replaced, 1), rest[1], rest[3], rest[4]}, cache.Deltas{rest[0], rest[2]}}, Expectations: Expectations{Identity: true}},
-		"per key isn't in order":   {handed: []any{cache.Deltas{delta(cache.Replaced, 1), rest[1], rest[3], rest[4]}, cache.Deltas{rest[0], rest[2]}}, Expectations: strict, want: []error{lab.ErrReordered}, mentions: "total"},
-		"one lost":                 {handed: append([]any{list}, each(rest[0], rest[1], rest[3], rest[4])...), Expectations: strict, want: []error{lab.ErrLost}, mentions: "event 4 (MODIFIED n/b)"},
-		"the list lost":            {handed: each(rest...), Expectations: strict, want: []error{lab.ErrLost}, mentions: "event 1"},
-		"one twice":                {handed: append([]any{list, rest[0]}, each(rest...)...), Expectations: strict, want: []error{lab.ErrDuplicated}, mentions: "event 2"},
-		"two of a key swapped":     {handed: append([]any{list}, each(rest[2], rest[0], rest[1], rest[3], rest[4])...), Expectations: Expectations{Identity: true}, want: []error{lab.ErrReordered}, mentions: "same key"},
-		"a key twice in a batch":   {handed: []any{list, batch(rest[:3]), rest[3], rest[4]}, Expectations: strict, want: []error{lab.ErrDuplicated}, mentions: "n/b twice in one batch"},
-		"two keys in a hand-over":  {handed: []any{list, cache.Deltas(rest[:2]), rest[2], rest[3], rest[4]}, Expectations: strict, want: []error{lab.ErrDiverged}, mentions: "hand-over"},
-		"another type":             {handed: append([]any{list, delta(cache.Updated, 2)}, each(rest[1:]...)...), Expectations: strict, want: []error{lab.ErrDiverged}, mentions: `came out as "Updated"`},
-		"another object":           {handed: append([]any{list, cache.Delta{Type: cache.Added, Object: s.Events[1].Object.DeepCopyObject()}}, each(rest[1:]...)...), Expectations: strict, want: []error{lab.ErrDiverged}, mentions: "another object"},
-		"one from nowhere":         {handed: append([]any{list, cache.Delta{Type: cache.Added, Object: numbered("z", "77")}}, each(rest...)...), Expectations: strict, want: []error{lab.ErrDiverged}, mentions: "never went in"},
-		"a tombstone from nowhere": {handed: append([]any{list, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}}}, each(rest...)...), Expectations: strict, want: []error{lab.ErrDiverged}, mentions: "tombstone"},
-		"lost and twice":           {handed: append([]any{list, rest[0], rest[0]}, each(rest[2:]...)...), Expectations: strict, want: []error{lab.ErrLost, lab.ErrDuplicated}},
-		"two producers have an order each": {
-			handed:       append([]any{list}, each(rest[1], rest[0], rest[3], rest[2], rest[4])...),
-			Expectations: Expectations{Total: true}, producers: 2,
-		},
-		"after a relist, what it skipped is not lost": {
-			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
-				Objects: []any{s.Events[5].Object, s.Events[3].Object, s.Events[3].Object},
-			}}},
-			Expectations: Expectations{Total: true, Relisted: true},
-		},
-		"after a relist, a tombstone stands for the deletion": {
-			handed:       []any{list, rest[0], rest[2], cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}}, rest[4]},
-			Expectations: Expectations{Total: true, Relisted: true},
-		},
-		"after a relist at 5, a key that is gone is not lost": {
-			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
-				Objects: []any{s.Events[3].Object},
-			}}, rest[4]},
-			Expectations: Expectations{Total: true, Relisted: true, Listed: 5},
-		},
-		"what a relist at 4 showed is lost": {
-			handed:       []any{list, rest[0], rest[3], rest[4]},
-			Expectations: Expectations{Total: true, Relisted: true, Listed: 4}, want: []error{lab.ErrLost}, mentions: "event 4",
-		},
-		"what came after a relist at 2 is lost": {
-			handed:       []any{list, rest[0], rest[2]},
-			Expectations: Expectations{Total: true, Relisted: true, Listed: 2}, want: []error{lab.ErrLost}, mentions: "event 3",
-		},
-		"a list beside all events": {
-			handed: []any{list, rest[0], rest[1], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
-				Objects: []any{s.Events[2].Object, s.Events[1].Object},
-			}}, rest[2], rest[3], rest[4]},
-			Expectations: Expectations{Total: true, Relisted: true, Whole: true},
-		},
-		"a list beside all events excuses nothing": {
-			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
-				Objects: []any{s.Events[0].Object, s.Events[1].Object},
-			}}, rest[2], rest[3], rest[4]},
-			Expectations: Expectations{Total: true, Relisted: true, Whole: true}, want: []error{lab.ErrLost}, mentions: "event 3",
-		},
-		"a resync of stored objects":             {handed: []any{list, rest[0], delta(cache.Sync, 1), delta(cache.Sync, 2), rest[1], rest[2], rest[3], rest[4]}, Expectations: strict},
-		"a resync of everything":                 {handed: []any{list, rest[0], cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}, rest[1], rest[2], rest[3], rest[4]}, Expectations: strict},
-		"a resync of an older version":           {handed: []any{list, rest[0], rest[1], rest[2], delta(cache.Sync, 2), rest[3], rest[4]}, Expectations: strict, want: []error{lab.ErrReordered}, mentions: "a Sync of event 2"},
-		"a resync of an object before its event": {handed: []any{list, delta(cache.Sync, 2), rest[0], rest[1], rest[2], rest[3], rest[4]}, Expectations: strict, want: []error{lab.ErrDiverged}, mentions: "as a Sync first"},
-		"latest: the last of each key":           {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[5].Object}), Expectations: Expectations{Latest: true, Identity: true}},
-		"latest: not the last":                   {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[1].Object}, cache.Delta{Object: s.Events[5].Object}), Expectations: Expectations{Latest: true}, want: []error{lab.ErrLost}, mentions: "the last of n/b"},
-		"latest: a deletion":                     {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), Expectations: Expectations{Latest: true}, want: []error{lab.ErrDiverged}},
-	} {
-		t.Run(title, func(t *testing.T) {
-			st := stampsOf(s)
-			st.Producers = tc.producers
-			l := newLog(st, handled, len(s.Events))
-			for i, h := range tc.handed {
-				at := int64(100 + i)
-				switch h := h.(type) {
-				case cache.Delta:
-					l.append([]cache.Delta{h}, false, at, at)
-				case cache.Deltas:
-					l.append(h, false, at, at)
-				case batch:
-					l.append(h, true, at, at)
-				}
-			}
-			checked := Check(KeyIndexes(s), tc.Expectations, l)
-			err := checked.Violations.Err()
-			for _, kind := range []error{lab.ErrLost, lab.ErrReordered, lab.ErrDuplicated, lab.ErrDiverged} {
-				if wanted := slices.Contains(tc.want, kind); errors.Is(err, kind) != wanted {
-					t.Errorf("%v: %v, wanted: %v", kind, err, tc.want)
-				}
-			}
-			if err != nil && !strings.Contains(err.Error(), tc.mentions) {
-				t.Errorf("%v doesn't mention %q", err, tc.mentions)
-			}
-		})
+	if inner, ok := strings.CutPrefix(text, "list("); ok {
+		var listed []any
+		for seq := range strings.SplitSeq(strings.TrimSuffix(inner, ")"), ",") {
+			listed = append(listed, object(seq))
+		}
+		return []cache.Delta{{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{Objects: listed}}}, false
 	}
+	for part := range strings.SplitSeq(strings.Trim(text, "[]{}"), ",") {
+		switch seq, as, marked := strings.Cut(part, ":"); {
+		case part == "unknown":
+			deltas = append(deltas, cache.Delta{Type: cache.Added, Object: numbered("z", "77")})
+		case part == "tombstone":
+			deltas = append(deltas, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}})
+		case part == "sync":
+			deltas = append(deltas, cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}})
+		case as == "copy":
+			deltas = append(deltas, cache.Delta{Type: cache.Added, Object: object(seq).(*v1.Pod).DeepCopy()})
+		case marked:
+			deltas = append(deltas, cache.Delta{Type: cache.DeltaType(as), Object: object(seq)})
+		default:
+			kinds := map[string]cache.DeltaType{"2": cache.Added, "3": cache.Updated, "4": cache.Updated, "5": cache.Deleted, "6": cache.Added}
+			deltas = append(deltas, cache.Delta{Type: kinds[seq], Object: object(seq)})
+		}
+	}
+	return deltas, text[0] == '['
+}
+
+// TestCheck plays testdata/check.txt. A case has the expectations, the hand-overs, and after > what is violated.
+func TestCheck(t *testing.T) {
+	golden.Scripts(t, func(t *testing.T, _, script string) string {
+		cases := strings.Split(script, "\n\n")
+		for i, text := range cases {
+			text, _, _ = strings.Cut(strings.TrimSpace(text), "\n>")
+			lines := strings.Split(text, "\n")
+			var x Expectations
+			if err := yaml.Unmarshal([]byte(lines[1]), &x); err != nil {
+				t.Fatalf("%s: %v", lines[1], err)
+			}
+			t.Run(lines[0], func(t *testing.T) {
+				s := tiny()
+				st := stampsOf(s)
+				_, _ = fmt.Sscanf(lines[2], "%d producers:", &st.Producers)
+				_, handed, _ := strings.Cut(lines[2], ": ")
+				l := newLog(st, handled, len(s.Events))
+				for i, h := range strings.Fields(handed) {
+					deltas, batch := parseHandOver(t, s, h)
+					l.append(deltas, batch, int64(100+i), int64(100+i))
+				}
+				err := Check(KeyIndexes(s), x, l).Violations.Err()
+				if err != nil {
+					lines = append(lines, "> "+strings.ReplaceAll(err.Error(), "\n", "\n> "))
+				}
+			})
+			cases[i] = strings.Join(lines, "\n")
+		}
+		return strings.Join(cases, "\n\n") + "\n"
+	})
 }
 
 func TestClockIsReadOnceABatch(t *testing.T) {

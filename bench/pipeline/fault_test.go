@@ -230,10 +230,7 @@ func TestPlantedFaults(t *testing.T) {
 			spec.Impls = many
 		}
 		spec.Events, spec.Duration = len(small.Events)-small.Initial, time.Millisecond
-		comparisons, err := pipeline.Compare(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		comparisons := must(pipeline.Compare(spec))(t)
 		for _, c := range comparisons {
 			for _, cl := range c.Cells {
 				t.Run(name(cl), func(t *testing.T) {
@@ -294,10 +291,7 @@ func TestCancel(t *testing.T) {
 		if spec.Impls == nil {
 			spec.Paces = rates(1) // The schedule takes 100 s.
 		}
-		comparisons, err := pipeline.Compare(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		comparisons := must(pipeline.Compare(spec))(t)
 		for _, c := range comparisons {
 			for _, cl := range c.Cells {
 				if strings.HasPrefix(cl.Labels[0].Value, planted) {

@@ -87,10 +87,7 @@ func TestCompareLive(t *testing.T) {
 	}
 	// All cells report to one set.
 	ctx, _, figures := newFigures(t)
-	o, err := lab.Run(ctx, comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(lab.Run(ctx, comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true}))(t)
 	if len(o.Comparisons) != 2 {
 		t.Fatalf("%d comparisons, want one for each delivery", len(o.Comparisons))
 	}
@@ -231,10 +228,7 @@ func TestCompareLiveAudits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	url := must(srv.Start())(t)
 	transport := &http.Transport{}
 	defer func() {
 		transport.CloseIdleConnections()
@@ -242,10 +236,7 @@ func TestCompareLiveAudits(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	c, err := cluster.For(&rest.Config{Host: url, Transport: transport})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(cluster.For(&rest.Config{Host: url, Transport: transport}))(t)
 	released := uint64(7)
 	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
 		Impls: []string{"ring"}, Modes: []string{"in-order"}, Stream: "pods", Window: 200 * time.Millisecond,
@@ -259,10 +250,7 @@ func TestCompareLiveAudits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true}))(t)
 	if verdict := o.Comparisons[0].Cells[0].Verdict; verdict.Status != lab.Invalid || !strings.Contains(verdict.Detail, "audit: no lists for you") {
 		t.Errorf("verdict %s", verdict)
 	}

@@ -29,10 +29,7 @@ func noted(r cell.Result, unit string) (float64, bool) {
 func comparisons(t testing.TB, spec pipeline.Config) []lab.Cell {
 	t.Helper()
 	spec.Storm, spec.Duration = smallStorm(t), 50*time.Millisecond
-	made, err := pipeline.Compare(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must(pipeline.Compare(spec))(t)
 	var cells []lab.Cell
 	for _, c := range made {
 		for _, cl := range c.Cells {
@@ -48,9 +45,7 @@ func comparisons(t testing.TB, spec pipeline.Config) []lab.Cell {
 func measure(t *testing.T, cl lab.Cell) cell.Result {
 	t.Helper()
 	res, runErr, checkErr := play(t.Context(), t, cl)
-	if err := errors.Join(runErr, checkErr); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(runErr, checkErr))
 	return res
 }
 
@@ -215,13 +210,8 @@ func TestStamps(t *testing.T) {
 func TestProcs(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	cells := comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Events: 1000, Procs: before + 1})
-	w, err := cells[0].New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w := must(cells[0].New())(t)
+	noError(t, w.Setup(t.Context()))
 	if n := runtime.GOMAXPROCS(0); n != before+1 {
 		t.Errorf("GOMAXPROCS %d while it is set up, want %d", n, before+1)
 	}
@@ -289,10 +279,7 @@ func TestClassesAndInput(t *testing.T) {
 		if change != nil {
 			change(&spec)
 		}
-		made, err := pipeline.Compare(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := must(pipeline.Compare(spec))(t)
 		return made[0].Input
 	}
 	seen := map[string]string{input(nil): "nothing"}
@@ -337,10 +324,7 @@ func TestClassesAndInput(t *testing.T) {
 		{pipeline.Config{Family: impls.Merge, Impls: []string{"cond"}, Knobs: pipeline.Knobs{Trust: "generations"}}, "order total, coalesces none, trusts generations"},
 	} {
 		tc.spec.Storm, tc.spec.Pipeline = small, "queue"
-		made, err := pipeline.Compare(tc.spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := must(pipeline.Compare(tc.spec))(t)
 		if got := made[0].Cells[0].Class; got != tc.want {
 			t.Errorf("%s: class %q, want %q", name(made[0].Cells[0]), got, tc.want)
 		}

@@ -89,19 +89,14 @@ func smallStorm(t testing.TB) *storm.Storm {
 		event(watch.Added, n, v1.PodPending, nil)
 	}
 	s.Keys = len(at)
-	if err := s.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Validate())
 	return s
 }
 
 // play runs a cell once and returns its result and the error of Check.
 func play(ctx context.Context, t testing.TB, c lab.Cell) (res cell.Result, runErr, checkErr error) {
 	t.Helper()
-	w, err := c.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(c.New())(t)
 	defer func() {
 		if err := w.Teardown(); err != nil {
 			t.Error("Teardown:", err)
@@ -117,10 +112,7 @@ func play(ctx context.Context, t testing.TB, c lab.Cell) (res cell.Result, runEr
 	if checkErr = w.Check(); checkErr != nil {
 		return res, nil, checkErr
 	}
-	if res, err = rec.Result(); err != nil {
-		t.Fatal("Result:", err)
-	}
-	return res, nil, nil
+	return must(rec.Result())(t), nil, nil
 }
 
 // rates are the paces of constant rates; 0 is unpaced.
@@ -162,10 +154,7 @@ func TestEveryVariant(t *testing.T) {
 	}
 	for _, spec := range specs {
 		spec.Storm, spec.Paces, spec.Duration = small, paces, 50*time.Millisecond
-		comparisons, err := pipeline.Compare(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		comparisons := must(pipeline.Compare(spec))(t)
 		for _, c := range comparisons {
 			for _, cl := range c.Cells {
 				if strings.HasPrefix(cl.Labels[0].Value, planted) {
@@ -174,9 +163,7 @@ func TestEveryVariant(t *testing.T) {
 				t.Run(name(cl), func(t *testing.T) {
 					t.Parallel()
 					res, runErr, checkErr := play(t.Context(), t, cl)
-					if err := errors.Join(runErr, checkErr); err != nil {
-						t.Fatal(err)
-					}
+					noError(t, errors.Join(runErr, checkErr))
 					paced := cl.Labels[len(cl.Labels)-1].Value != "max"
 					least := uint64(100)
 					if !paced && spec.Events > 0 {
@@ -213,5 +200,24 @@ func TestEveryVariant(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -17,10 +17,7 @@ import (
 // profileStorm returns the first storm of a profile with a cluster of a few pods.
 func profileStorm(t testing.TB, name string) *storm.Storm {
 	t.Helper()
-	p, err := storm.NewProfile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(storm.NewProfile(name))(t)
 	switch name {
 	case "leases", "hotkey":
 		p.Resize(0, 0, 0.02)
@@ -30,10 +27,7 @@ func profileStorm(t testing.TB, name string) *storm.Storm {
 	default:
 		p.Resize(0, 100, 0)
 	}
-	set, err := p.Set(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(p.Set(1))(t)
 	return set.Storms[0]
 }
 
@@ -83,20 +77,14 @@ func TestEveryProfile(t *testing.T) {
 func cellOf(t *testing.T, config pipeline.Config, impl string, s *storm.Storm) lab.Cell {
 	t.Helper()
 	config.Family, config.Impls, config.Storm = impls.DeltaFIFO, []string{impl}, s
-	made, err := pipeline.Compare(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must(pipeline.Compare(config))(t)
 	return made[0].Cells[0]
 }
 
 // TestResyncIsPlayed: with resyncs, handlers get more calls than there are events.
 func TestResyncIsPlayed(t *testing.T) {
 	s := profileStorm(t, "resync")
-	faster, err := pace.Parse("trace:300x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	faster := must(pace.Parse("trace:300x"))(t)
 	none := *s
 	none.Marks = nil
 	config := pipeline.Config{Pipeline: pipeline.InformerPipeline, Events: len(s.Events) - s.Initial, Paces: []pace.Pace{faster}}
@@ -146,10 +134,7 @@ func TestRoundLength(t *testing.T) {
 		{"trace:1000x", long, 0, whole, whole},
 	} {
 		t.Run(tc.pace, func(t *testing.T) {
-			p, err := pace.Parse(tc.pace)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must(pace.Parse(tc.pace))(t)
 			cl := cellOf(t, pipeline.Config{Pipeline: pipeline.QueuePipeline, Paces: []pace.Pace{p}, Events: tc.events, Duration: tc.duration}, "cond", s)
 			if rate := cl.Label("rate"); rate != strings.ReplaceAll(tc.pace, "/", "@") {
 				t.Errorf("rate %s", rate)

@@ -44,10 +44,7 @@ func TestSources(t *testing.T) {
 	} {
 		tc.config.Storm, tc.config.Impls, tc.config.Faults, tc.config.Static = smallStorm(t), tc.impls, tc.faults, tc.static
 		tc.config.Paces, tc.config.Duration = rates(1000), 250*time.Millisecond
-		made, err := pipeline.Compare(tc.config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := must(pipeline.Compare(tc.config))(t)
 		for _, c := range made {
 			if !strings.Contains(c.Title, tc.title) {
 				t.Errorf("the title %q lacks %q", c.Title, tc.title)

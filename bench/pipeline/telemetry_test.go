@@ -111,9 +111,7 @@ func TestTelemetry(t *testing.T) {
 					}}
 				})
 				res, runErr, checkErr := play(ctx, t, cl)
-				if err := errors.Join(runErr, checkErr); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, errors.Join(runErr, checkErr))
 				if cl.Labels[0].Value == pipeline.ClientGoInformer {
 					// The queue of client-go's own informer is hidden.
 					for _, boundary := range []string{"enqueued-popped", "popped-stored"} {
@@ -250,9 +248,7 @@ func BenchmarkTelemetryCost(b *testing.B) {
 				for b.Loop() {
 					for state, cl := range map[string]lab.Cell{"off": off, "on": on} {
 						res, runErr, checkErr := play(b.Context(), b, cl)
-						if err := errors.Join(runErr, checkErr); err != nil {
-							b.Fatal(err)
-						}
+						noError(b, errors.Join(runErr, checkErr))
 						figures[state+"-ns/event"] = append(figures[state+"-ns/event"], float64(res.Elapsed)/float64(res.EventsIn))
 						figures[state+"-allocs/event"] = append(figures[state+"-allocs/event"], res.AllocsPerEvent)
 					}

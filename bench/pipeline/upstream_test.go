@@ -29,22 +29,15 @@ func TestUpstream(t *testing.T) {
 			}
 			return nil
 		}
-		w, err := cl.New()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Setup(ctx); err != nil {
-			t.Fatal(err)
-		}
+		w := must(cl.New())(t)
+		noError(t, w.Setup(ctx))
 		stop := set.Clock()
 		set.Look()
 		stop()
 		if m := find("watchlab_handler_backlog_events"); m == nil || m.GetHistogram().GetSampleCount() != 1 || m.GetHistogram().GetSampleSum() != 0 {
 			t.Errorf("%s is %v", "watchlab_handler_backlog_events", m)
 		}
-		if err := runRecorded(ctx, w); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, runRecorded(ctx, w))
 		set.Look()
 		if err := w.Teardown(); err != nil {
 			t.Error(err)

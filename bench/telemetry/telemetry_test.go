@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -289,28 +288,6 @@ func TestNothingRequested(t *testing.T) {
 	s.Close(t.Context(), nil)
 	if s.Server() != nil {
 		t.Error("the nil session has a URL")
-	}
-}
-
-// TestBadOptions: each has its own error, and no goroutine is left.
-func TestBadOptions(t *testing.T) {
-	for _, test := range []struct {
-		opts Options
-		env  string
-		want error
-	}{
-		{opts: Options{MetricsAddr: "nonsense"}, want: live.ErrAddress},
-		{opts: Options{MetricsAddr: "127.0.0.1:0", Pyroscope: "nonsense"}, want: ErrPyroscopeURL},
-		{opts: Options{Pyroscope: "ftp://x"}, want: ErrPyroscopeURL},
-		{opts: Options{Pyroscope: "http://a b"}, want: ErrPyroscopeURL},
-		{opts: Options{MetricsAddr: "127.0.0.1:0"}, env: "smoke", want: ErrVariable},
-	} {
-		t.Run("", func(t *testing.T) {
-			t.Setenv("OTEL_TRACES_EXPORTER", test.env)
-			if s, err := Start(t.Context(), test.opts); s != nil || !errors.Is(err, test.want) {
-				t.Errorf("%+v: %v, want one that wraps %v", test.opts, err, test.want)
-			}
-		})
 	}
 }
 

@@ -177,6 +177,7 @@ var trusted = map[string]string{
 	"bench/controller":     "its Spec is read by loadgen/manifest, its result is fuzzed in bench/report",
 	"bench/pipeline":       "writes JSON, and reads objects that it has made itself",
 	"bench/pprof":          "reads the profiles of the runtime, in memory",
+	"bench/stats":          "reads benchmark files, which bench/compare fuzzes",
 	"bench/telemetry/live": "writes JSON for its own page",
 	"cmd/watchlab/cli":     "its files are read by the packages below it",
 	"dashboards":           "reads the YAML of its own folder",

@@ -45,10 +45,6 @@ func trusting(s setup) bool       { return s.options.Trust == merge.TrustGenerat
 func ownChannel(s setup) bool     { return !s.FixedCapacity }
 
 var mergeChecks = []Check[setup]{
-	{Name: "notification order", Run: bubble((*rig).order)},
-	{Name: "first SET", Run: bubble((*rig).firstSET)},
-	{Name: "what makes a pod differ", Run: bubble((*rig).semantics)},
-	{Name: "mirror annotation", Run: bubble((*rig).mirrorAnnotation)},
 	{Name: "known versions", Run: bubble((*rig).knownVersions)},
 	{Name: "known generations", Run: bubble((*rig).generationsTrusted)},
 	{Name: "big lists of copies", Run: bubble((*rig).bigFreshLists)},

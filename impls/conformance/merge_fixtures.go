@@ -66,7 +66,6 @@ func changed(pod *v1.Pod, changes ...func(*v1.Pod)) *v1.Pod {
 func newImage(pod *v1.Pod)   { pod.Spec.Containers[0].Image += "+" }
 func newMessage(pod *v1.Pod) { pod.Status.Message += "+" }
 func newVersion(pod *v1.Pod) { pod.ResourceVersion = nextVersion() }
-func noStatus(pod *v1.Pod)   { pod.Status = v1.PodStatus{} }
 func markDeleted(pod *v1.Pod) {
 	pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
 }

@@ -33,8 +33,8 @@ const patience = time.Minute
 // cell is a variant with one set of options.
 type cell struct {
 	name string
-	// episode builds an instance, runs several rounds, closes it and checks the result.
-	episode func(t *testing.T, rng *rand.Rand, m *meter)
+	// open makes an instance with random options, which it describes.
+	open func(t *testing.T, rng *rand.Rand, e *episode) (options string)
 }
 
 // TestSoak divides the duration among all cells, or plays the number of events in each.
@@ -56,7 +56,11 @@ func TestSoak(t *testing.T) {
 			for ; !t.Failed() && (time.Since(began) < share || m.events < int(*count)); episodes++ {
 				m.lives = append(m.lives, nil)
 				m.progress.Reset(hang)
-				c.episode(t, rng, m)
+				e := newEpisode(m)
+				options := c.open(t, rng, e)
+				if err := e.play(rng); err != nil {
+					t.Errorf("%s: %v", options, err)
+				}
 				m.goroutinesGone()
 				if m.long {
 					t.Logf("%d events: heap %s; goroutines %d, files %d", m.events, m, runtime.NumGoroutine(), files())
@@ -204,14 +208,4 @@ func (m *meter) String() string {
 		}
 	}
 	return s + fmt.Sprintf(", at most %.1f", float64(slices.Max(heap))/1e6)
-}
-
-// TestFit compares fit with known lines.
-func TestFit(t *testing.T) {
-	if mean, rise := fit([]uint64{5, 5, 5, 5}); mean != 5 || rise != 0 {
-		t.Errorf("a flat line has mean %v and rises by %v", mean, rise)
-	}
-	if mean, rise := fit([]uint64{10, 20, 30, 40, 50}); mean != 30 || rise != 40 {
-		t.Errorf("a line from 10 to 50 has mean %v and rises by %v", mean, rise)
-	}
 }

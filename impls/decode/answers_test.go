@@ -67,10 +67,7 @@ func listAnswers(t *testing.T) (all []answer) {
 	success := &metav1.Status{TypeMeta: goneStatus.TypeMeta, Status: metav1.StatusSuccess, Code: 200}
 	for _, info := range codecs(scheme.Scheme).SupportedMediaTypes() {
 		encoded := func(obj runtime.Object) []byte {
-			b, err := runtime.Encode(info.Serializer, obj)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must(runtime.Encode(info.Serializer, obj))(t)
 			return b
 		}
 		typ, list := info.MediaType, encoded(podList(3))
@@ -208,22 +205,13 @@ func TestAnswers(t *testing.T) {
 			return r
 		}
 		// Ours.
-		lw, err := NewListWatch(config, d, podsResource, "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := NewRESTClient(config, d, podsResource.GroupVersion())
-		if err != nil {
-			t.Fatal(err)
-		}
+		lw := must(NewListWatch(config, d, podsResource, "", nil))(t)
+		client := must(NewRESTClient(config, d, podsResource.GroupVersion()))(t)
 		interceptedConfig, with, err := Intercept(config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		intercepted, err := kubernetes.NewForConfig(interceptedConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		intercepted := must(kubernetes.NewForConfig(interceptedConfig))(t)
 		inner, err := with(cache.NewListWatchFromClient(intercepted.CoreV1().RESTClient(), "pods", "", fields.Everything()), d)
 		if err != nil {
 			t.Fatal(err)
@@ -293,10 +281,7 @@ func TestWatchAnswers(t *testing.T) {
 		var current answer
 		d := decoder(t, v.Name, o)
 		config, typed, untyped := clientsOf(t, &current, d, o)
-		lw, err := NewListWatch(config, d, podsResource, "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lw := must(NewListWatch(config, d, podsResource, "", nil))(t)
 		read := func(watches func(context.Context, metav1.ListOptions) (watch.Interface, error), exact bool) (events []watch.Event, _ error) {
 			w, err := watches(t.Context(), metav1.ListOptions{Watch: true})
 			if err != nil {

@@ -36,10 +36,7 @@ func title(o Options) string { return fmt.Sprintf("%s,unstructured=%v", o.Encodi
 // event types.
 func recordedObjects(tb testing.TB, e Encoding, name string, most int) (objs [][]byte, types []string) {
 	tb.Helper()
-	in, err := trace.Open(name)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	in := must(trace.Open(name))(tb)
 	defer func() { _ = in.Close() }()
 	universal := scheme.Codecs.UniversalDeserializer()
 	for r := trace.NewReader(in, name); ; {
@@ -67,10 +64,7 @@ func recordedObjects(tb testing.TB, e Encoding, name string, most int) (objs [][
 
 func encode(tb testing.TB, e Encoding, obj runtime.Object) []byte {
 	tb.Helper()
-	b, err := runtime.Encode(info(e).Serializer, obj)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	b := must(runtime.Encode(info(e).Serializer, obj))(tb)
 	return b
 }
 
@@ -105,10 +99,7 @@ func exactly(tb testing.TB, o Options) Decoder {
 
 func decoder(tb testing.TB, name string, o Options) Decoder {
 	tb.Helper()
-	d, err := New(name, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	d := must(New(name, o))(tb)
 	return d
 }
 
@@ -129,10 +120,7 @@ var kinds = sync.OnceValue(func() []schema.GroupVersionKind {
 func filled(tb testing.TB, gvk schema.GroupVersionKind, seed int64) runtime.Object {
 	tb.Helper()
 	f := apifuzzer.FuzzerFor(apifuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, exactFuncs), rand.NewSource(seed), scheme.Codecs)
-	obj, err := scheme.Scheme.New(gvk)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	obj := must(scheme.Scheme.New(gvk))(tb)
 	f.Fill(obj)
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	return obj
@@ -147,5 +135,16 @@ func same(tb testing.TB, d, exact Decoder, data []byte, what any) {
 var exactFuncs = func(_ serializer.CodecFactory) []any {
 	return []any{
 		func(q *runtime.RawExtension, c randfill.Continue) { q.Raw = []byte(`{"a":1}`) },
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

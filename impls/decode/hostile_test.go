@@ -118,10 +118,7 @@ func TestDeep(t *testing.T) {
 	crd.Spec.Versions = []apiextensions.CustomResourceDefinitionVersion{{
 		Schema: &apiextensions.CustomResourceValidation{OpenAPIV3Schema: schema},
 	}}
-	raw, err := crd.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must(crd.Marshal())(t)
 	d := decoder(t, "shared", Options{Scheme: s})
 	for range 2 {
 		same(t, d, decoder(t, "clientgo-protobuf-transform", Options{Scheme: s}), envelope(apiextensions.SchemeGroupVersion.WithKind("CustomResourceDefinition"), raw), "deep")
@@ -174,10 +171,7 @@ func FuzzWire(f *testing.F) {
 		}
 		if len(fuzzed)%8 == 0 {
 			obj := filled(f, gvk, 1)
-			raw, err := obj.(interface{ Marshal() ([]byte, error) }).Marshal()
-			if err != nil {
-				f.Fatal(err)
-			}
+			raw := must(obj.(interface{ Marshal() ([]byte, error) }).Marshal())(f)
 			f.Add(uint8(len(fuzzed)-1), raw)
 		}
 	}

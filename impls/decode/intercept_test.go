@@ -25,10 +25,7 @@ import (
 // chooses, also behind a proxy with a path. Its other requests, and another clientset, decode as before.
 func TestIntercept(t *testing.T) {
 	var sent []string
-	target, err := url.Parse(server(t).Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must(url.Parse(server(t).Host))(t)
 	forward := httputil.NewSingleHostReverseProxy(target)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent = append(sent, r.URL.RequestURI()+" "+strings.Split(r.Header.Get("Accept"), ",")[0])
@@ -95,10 +92,7 @@ func TestIntercept(t *testing.T) {
 		if stripped, got := seen(intercepted, "", false); stripped || len(got) != 2 {
 			t.Errorf("other requests: %q; stripped: %v", got, stripped)
 		}
-		clients, err := kubernetes.NewForConfig(intercepted)
-		if err != nil {
-			t.Fatal(err)
-		}
+		clients := must(kubernetes.NewForConfig(intercepted))(t)
 		lw, err := with(cache.NewListWatchFromClient(clients.CoreV1().RESTClient(), "pods", "missing", fields.Everything()), decoder(t, "shared", Options{}))
 		if err != nil {
 			t.Fatal(err)

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,68 +22,14 @@ import (
 
 // TestHostileJSON decodes JSON that no API server sends, beyond what TestEveryPart replaces.
 func TestHostileJSON(t *testing.T) {
-	pod := func(members string) string { return `{"kind":"Pod","apiVersion":"v1",` + members + `}` }
-	meta := func(members string) string { return pod(`"metadata":{"name":"web",` + members + `}`) }
-	for what, data := range map[string]string{
-		"nothing":                       ``,
-		"no object":                     `["kind","apiVersion"]`,
-		"null":                          `null`,
-		"garbage before":                "\x00" + pod(`"spec":{}`),
-		"garbage behind":                pod(`"spec":{}`) + `}`,
-		"space around":                  " \n\t" + pod(` "spec" : { "nodeName" : "a" , "containers" : [ ] } `) + "\r\n",
-		"form feed":                     "\f" + pod(`"spec":{}`),
-		"byte order mark":               "\ufeff" + pod(`"spec":{}`),
-		"no kind":                       `{"apiVersion":"v1","metadata":{"name":"web"}}`,
-		"empty kind":                    `{"apiVersion":"v1","kind":"","metadata":{"name":"web"}}`,
-		"no version":                    `{"kind":"Pod","metadata":{"name":"web"}}`,
-		"bad version":                   `{"kind":"Pod","apiVersion":"a/b/c"}`,
-		"version of a slash":            `{"kind":"Pod","apiVersion":"/v1"}`,
-		"unknown kind":                  `{"kind":"Odd","apiVersion":"example.com/v1","spec":{"a":[1,2.5,-3,1e3,12345678901234567890,null,true]}}`,
-		"escape in kind":                `{"kind":"P\u006fd","apiVersion":"v1"}`,
-		"escape in key of kind":         `{"k\u0069nd":"Pod","apiVersion":"v1"}`,
-		"kind in capitals, a number":    pod(`"KIND":5`),
-		"kind with the Kelvin sign":     pod(`"` + "\u212a" + `ind":5`),
-		"name with an escape":           meta(`"namespace":"a\u0062\n\"\/\ud83d\ude00\ud800"`),
-		"key with an escape":            meta(`"n\u0061mespace":"b"`),
-		"bad UTF-8":                     meta("\"namespace\":\"\xff\xfe\",\"labels\":{\"\xff\":\"\xed\xa0\x80\"}"),
-		"good UTF-8":                    meta(`"namespace":"größe","labels":{"ключ":"値"}`),
-		"control character":             meta("\"namespace\":\"a\x1fb\""),
-		"DEL":                           meta("\"namespace\":\"a\x7fb\""),
-		"bad escapes":                   meta(`"namespace":"\x"`),
-		"bad hex":                       meta("\"namespace\":\"\\u00\x111\""),
-		"finalizers":                    meta(`"finalizers":["a",null,"b\n"]`),
-		"owners":                        meta(`"ownerReferences":[null,{"kind":"ReplicaSet","controller":true},{}]`),
-		"generation with a zero":        meta(`"generation":01`),
-		"minus alone":                   meta(`"generation":-`),
-		"point alone":                   meta(`"generation":1.`),
-		"exponent alone":                meta(`"generation":1e+`),
-		"plus":                          meta(`"generation":+1`),
-		"wrong names":                   pod(`"spec":{"hostNetwork":truE}`),
-		"time with a zone":              meta(`"creationTimestamp":"2026-11-21T00:00:33.5+02:00"`),
-		"time with an escape":           meta(`"creationTimestamp":"2026-11-21T00:00:33\u005a"`),
-		"quantities":                    pod(`"spec":{"overhead":{"cpu":"100m","memory":"1Gi","a":5,"b":null,"c":1e3}}`),
-		"bad quantity":                  pod(`"spec":{"overhead":{"cpu":"abc"}}`),
-		"int or string":                 pod(`"spec":{"containers":[{"name":"a","livenessProbe":{"httpGet":{"port":"web"},"tcpSocket":{"port":80}}}]}`),
-		"int or string of a list":       pod(`"spec":{"containers":[{"name":"a","livenessProbe":{"httpGet":{"port":[]}}}]}`),
-		"embedded struct":               pod(`"spec":{"volumes":[{"name":"a","emptyDir":{}},{"name":"b","secret":null}]}`),
-		"comma at the end":              pod(`"spec":{"containers":[{"name":"a"},]}`),
-		"no comma":                      pod(`"spec":{"containers":[{"name":"a"}{"name":"b"}]}`),
-		"no colon":                      pod(`"spec" {}`),
-		"brackets crossed":              pod(`"spec":{"containers":[}]`),
-		"key without quotes":            pod(`spec:{}`),
-		"unknown field":                 pod(`"spec":{"nope":{"a":[1,{"b":2}]},"nodeName":"n"},"nope":[[]]`),
-		"managed fields, time":          meta(`"managedFields":[{"time":"now"}]`),
-		"managed fields, escape":        meta(`"managedFields":[{"tim\u0065":"now"}]`),
-		"managed fields, unknown field": meta(`"managedFields":[{"nope":{}}]`),
-		"managed fields in capitals":    meta(`"ManagedFields":[{"manager":"a"}]`),
-		"managed fields further in":     pod(`"spec":{"metadata":{"managedFields":[{"manager":"a"}]}}`),
-		"custom resource":               `{"apiVersion":"example.com/v1","kind":"Odd","metadata":{"name":"a","managedFields":[{"manager":"a"}]},"spec":{"":"","metadata":{"managedFields":[]}},"items":[]}`,
-		"custom resource, numbers":      `{"apiVersion":"example.com/v1","kind":"Odd","spec":[0,-0,1.0,1e2,-1.5E-3,9223372036854775807,9223372036854775808]}`,
-		"list with kind last":           `{"apiVersion":"v1","items":[{"metadata":{"name":"a","managedFields":[{"manager":"a"}]}}],"kind":"PodList","metadata":{"continue":"5","remainingItemCount":3}}`,
-		"list cut":                      `{"kind":"PodList","apiVersion":"v1","items":[{}]`,
-		"custom list":                   `{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Odd"},{"apiVersion":"","kind":""},{"spec":1}],"kind":"OddList","metadata":{"resourceVersion":"5"}}`,
-		"status of a group":             `{"kind":"Status","apiVersion":"example.com/v1","code":410}`,
-	} {
+	text := must(os.ReadFile("testdata/hostile.yaml"))(t)
+	documents := map[string]string{
+		"bad UTF-8": `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web",` + "\"namespace\":\"\xff\xfe\",\"labels\":{\"\xff\":\"\xed\xa0\x80\"}}}",
+	}
+	if err := yaml.Unmarshal(text, &documents); err != nil {
+		t.Fatal(err)
+	}
+	for what, data := range documents {
 		for _, o := range walked[1:] {
 			t.Run(title(o)+"/"+what, func(t *testing.T) { hostile(t, o, []byte(data)) })
 		}

@@ -209,15 +209,9 @@ func TestTypedClient(t *testing.T) {
 			c := server(t)
 			c.ContentType, c.UserAgent = e.MediaType(), "watchlab"
 			c.Wrap(func(base http.RoundTripper) http.RoundTripper { return recorded{base, &sent} })
-			clients, err := kubernetes.NewForConfig(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			clients := must(kubernetes.NewForConfig(c))(t)
 			d := decoder(t, "clientgo-"+string(e), Options{})
-			lw, err := NewListWatch(c, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lw := must(NewListWatch(c, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil))(t)
 			if watchlist.DoesClientNotSupportWatchListSemantics(lw) || watchlist.DoesClientNotSupportWatchListSemantics(clients) {
 				t.Error("a client does not support WatchList")
 			}
@@ -233,10 +227,7 @@ func TestTypedClient(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, f := range []func(context.Context, metav1.ListOptions) (watch.Interface, error){pods.Watch, lw.WatchWithContext} {
-					w, err := f(t.Context(), o)
-					if err != nil {
-						t.Fatal(err)
-					}
+					w := must(f(t.Context(), o))(t)
 					w.Stop()
 				}
 				if len(sent) != 4 || sent[0] != sent[1] || sent[2] != sent[3] {
@@ -293,10 +284,7 @@ func TestObserve(t *testing.T) {
 	for _, v := range Variants() {
 		t.Run(v.Name, func(t *testing.T) {
 			var log []string
-			d, err := v.New(Options{Observe: func() Observer { return &seen{log: &log} }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := must(v.New(Options{Observe: func() Observer { return &seen{log: &log} }}))(t)
 			lw, err := NewListWatch(server(t), Untransformed(d), v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -304,18 +292,12 @@ func TestObserve(t *testing.T) {
 			if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must(lw.WatchWithContext(t.Context(), metav1.ListOptions{}))(t)
 			for range w.ResultChan() {
 			}
 			info := d.Info()
 			event := &metav1.WatchEvent{Type: "ADDED", Object: kruntime.RawExtension{Raw: []byte("{}")}}
-			frame, err := kruntime.Encode(info.StreamSerializer.Serializer, event)
-			if err != nil {
-				t.Fatal(err)
-			}
+			frame := must(kruntime.Encode(info.StreamSerializer.Serializer, event))(t)
 			if _, _, err := info.StreamSerializer.Serializer.Decode(frame, nil, &metav1.WatchEvent{}); err != nil {
 				t.Fatal(err)
 			}

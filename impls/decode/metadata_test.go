@@ -28,10 +28,7 @@ func partialOf(t *testing.T, obj kruntime.Object) kruntime.Object {
 	if _, ok := field.Type.Elem().FieldByName("ObjectMeta"); !ok {
 		return obj
 	}
-	items, err := meta.ExtractList(obj)
-	if err != nil {
-		t.Fatal(err)
-	}
+	items := must(meta.ExtractList(obj))(t)
 	list := &metav1.PartialObjectMetadataList{}
 	if items != nil {
 		list.Items = []metav1.PartialObjectMetadata{}
@@ -111,10 +108,7 @@ func TestMetadataKinds(t *testing.T) {
 		d := decoder(t, "metadata", Options{Encoding: e})
 		decode := func(obj, into kruntime.Object) kruntime.Object {
 			t.Helper()
-			data, err := kruntime.Encode(d.Info().Serializer, obj)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must(kruntime.Encode(d.Info().Serializer, obj))(t)
 			got, _, err := d.Decode(data, nil, into)
 			if err != nil {
 				t.Fatal(err)

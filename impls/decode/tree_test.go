@@ -32,10 +32,7 @@ func parseTree(tb testing.TB, data []byte) *jsonTree {
 	in.UseNumber()
 	var parse func() *jsonTree
 	parse = func() *jsonTree {
-		token, err := in.Token()
-		if err != nil {
-			tb.Fatal(err)
-		}
+		token := must(in.Token())(tb)
 		d, container := token.(json.Delim)
 		if !container {
 			text, _ := json.Marshal(token)
@@ -410,10 +407,7 @@ func FuzzMessages(f *testing.F) {
 		kind, r := int(of)%len(kinds()), rand.New(rand.NewPCG(seed, 1))
 		gvk := kinds()[kind]
 		if corpus[kind] == nil {
-			raw, err := filled(t, gvk, 1).(interface{ Marshal() ([]byte, error) }).Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw := must(filled(t, gvk, 1).(interface{ Marshal() ([]byte, error) }).Marshal())(t)
 			corpus[kind] = raw
 		}
 		m := parseMessage(corpus[kind], 0)

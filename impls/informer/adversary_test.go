@@ -390,10 +390,7 @@ type constructor func(t *testing.T, config *rest.Config, gvr schema.GroupVersion
 func clientGoLister(t *testing.T, config *rest.Config, gvr schema.GroupVersionResource, example runtime.Object) cache.ListerWatcher {
 	t.Helper()
 	if _, ok := example.(runtime.Unstructured); ok {
-		client, err := dynamic.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must(dynamic.NewForConfig(config))(t)
 		return &cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return client.Resource(gvr).List(ctx, o)
@@ -404,20 +401,11 @@ func clientGoLister(t *testing.T, config *rest.Config, gvr schema.GroupVersionRe
 		}
 	}
 	if gvr == widgets { // As a client that code-generator generates.
-		d, err := decode.New("clientgo-json", decode.Options{Scheme: everything()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := decode.NewRESTClient(config, d, gvr.GroupVersion())
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must(decode.New("clientgo-json", decode.Options{Scheme: everything()}))(t)
+		client := must(decode.NewRESTClient(config, d, gvr.GroupVersion()))(t)
 		return cache.NewListWatchFromClient(client, gvr.Resource, "", fields.Everything())
 	}
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clients := must(kubernetes.NewForConfig(config))(t)
 	client := clients.CoreV1().RESTClient()
 	if gvr == setResource {
 		client = clients.AppsV1().RESTClient()
@@ -509,9 +497,7 @@ func playUsers(t *testing.T, encoding decode.Encoding, h hostility, untyped bool
 			if vandal && h.transforms {
 				f = func(obj any) (any, error) { vandalise(obj); return stripped(obj) }
 			}
-			if err := u.inf.SetTransform(f); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, u.inf.SetTransform(f))
 			addHandler(t, u.inf, u.tap)
 			users[name] = u
 		}
@@ -694,9 +680,7 @@ func keepsObjects(t *testing.T, build constructor, right answer, wrong []answer)
 	config := &rest.Config{Host: "http://adversary", Transport: streaming{server}, QPS: -1, UserAgent: "adversary"}
 	inf := build(t, config, podResource, &v1.Pod{})
 	refused := make(chan error, len(wrong)+10)
-	if err := inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { refused <- err }); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { refused <- err }))
 	stop := run(t, inf)
 	wait(t, inf.HasSyncedChecker())
 	want := contents(inf.GetStore())

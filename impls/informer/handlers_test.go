@@ -86,17 +86,6 @@ func TestSyncedAfterStored(t *testing.T) {
 	})
 }
 
-// TestEmptyListSyncs syncs handlers without notifications.
-func TestEmptyListSyncs(t *testing.T) {
-	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		inf := newInformer(t, newSource(t), opts)
-		early := addHandler(t, inf, &recorder{})
-		run(t, inf)
-		wait(t, inf.HasSyncedChecker(), early.HasSyncedChecker())
-		wait(t, addHandler(t, inf, &recorder{}).HasSyncedChecker())
-	})
-}
-
 // TestSlowHandler blocks one handler. The others and the indexer continue, and
 // the blocked one later receives all notifications in order.
 func TestSlowHandler(t *testing.T) {
@@ -131,95 +120,6 @@ func TestSlowHandler(t *testing.T) {
 		synctest.Wait()
 		if got := slow.take(); !slices.Equal(got, fastCalls) {
 			t.Errorf("the slow handler received other notifications than the fast one: %d calls", len(got))
-		}
-	})
-}
-
-func TestRemoveHandler(t *testing.T) {
-	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		src := newSource(t)
-		inf := newInformer(t, src, opts)
-		h := newHold()
-		defer h.open()
-		var handle, own cache.ResourceEventHandlerRegistration
-		slow, other := &recorder{before: h.wait}, &recorder{}
-		self := &recorder{before: func(call) {
-			if err := inf.RemoveEventHandler(own); err != nil {
-				t.Error(err)
-			}
-		}}
-		handle, own = addHandler(t, inf, slow), addHandler(t, inf, self)
-		addHandler(t, inf, other)
-		// The same handler may be added twice, and its handles belong to this informer.
-		if err := inf.RemoveEventHandler(addHandler(t, inf, other)); err != nil {
-			t.Error(err)
-		}
-		if err := newInformer(t, src, opts).RemoveEventHandler(own); err != nil {
-			t.Errorf("another informer's handle: %v", err)
-		}
-		if inf.RemoveEventHandler(nil) == nil {
-			t.Error("a handle of another kind was accepted")
-		}
-		run(t, inf)
-		for i := range 10 {
-			src.Add(pod(fmt.Sprint(i)))
-		}
-		synctest.Wait()
-		// Neither waits for the call under way, and the second does nothing.
-		for range 2 {
-			if err := inf.RemoveEventHandler(handle); err != nil {
-				t.Fatal(err)
-			}
-		}
-		src.Add(pod("later"))
-		h.open()
-		synctest.Wait()
-		if got := slow.take(); len(got) != 1 {
-			t.Errorf("after its removal the handler received %v, want only the call that was under way", got)
-		}
-		if got := self.take(); len(got) != 1 {
-			t.Errorf("the handler that removes itself received %v", got)
-		}
-		if got := other.take(); len(got) != 11 {
-			t.Errorf("the other handler received %v", got)
-		}
-	})
-}
-
-// TestShutDownHandler waits for handlers by client-go's own function.
-func TestShutDownHandler(t *testing.T) {
-	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		src := newSource(t)
-		src.Add(pod("a"))
-		inf := newInformer(t, src, opts)
-		never := addHandler(t, inf, &recorder{})
-		if err := cache.ShutDownEventHandler(inf, never); err != nil {
-			t.Error(err)
-		}
-		h := newHold()
-		defer h.open()
-		handle := addHandler(t, inf, &recorder{before: h.wait})
-		stop := run(t, inf)
-		synctest.Wait()
-		down := make(chan error)
-		go func() { down <- cache.ShutDownEventHandler(inf, handle) }()
-		synctest.Wait()
-		select {
-		case err := <-down:
-			t.Errorf("did not wait for the call under way: %v", err)
-		default:
-		}
-		h.open()
-		if err := <-down; err != nil {
-			t.Error(err)
-		}
-		if err := cache.ShutDownEventHandler(inf, handle); err != nil {
-			t.Error(err)
-		}
-		last := addHandler(t, inf, &recorder{})
-		stop()
-		if err := cache.ShutDownEventHandler(inf, last); err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -89,17 +88,13 @@ func TestIndexers(t *testing.T) {
 		opts.Indexers = cache.Indexers{"first": byNode}
 		src := newSource(t)
 		inf := newInformer(t, src, opts)
-		if err := inf.AddIndexers(cache.Indexers{"second": byNode}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, inf.AddIndexers(cache.Indexers{"second": byNode}))
 		p := pod("a")
 		p.Spec.NodeName = "node"
 		src.Add(p)
 		stop := run(t, inf)
 		wait(t, inf.HasSyncedChecker())
-		if err := inf.AddIndexers(cache.Indexers{"third": byNode}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, inf.AddIndexers(cache.Indexers{"third": byNode}))
 		for _, index := range []string{"first", "second", "third"} {
 			if got, err := inf.GetIndexer().ByIndex(index, "node"); err != nil || len(got) != 1 {
 				t.Errorf("the index %s has %v, %v", index, got, err)
@@ -138,9 +133,7 @@ func TestTransform(t *testing.T) {
 		src.Add(pod("a"))
 		inf := newInformer(t, src, opts)
 		for _, f := range []cache.TransformFunc{strip, nil} { // A factory without a transform keeps it (kubernetes#132367).
-			if err := inf.SetTransform(f); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, inf.SetTransform(f))
 		}
 		run(t, inf)
 		wait(t, inf.HasSyncedChecker())
@@ -184,60 +177,6 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-func TestStopped(t *testing.T) {
-	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		src := newSource(t)
-		for i := range 10 {
-			src.Add(pod(fmt.Sprint(i)))
-		}
-		inf := newInformer(t, src, opts)
-		if inf.IsStopped() {
-			t.Error("stopped before it was run")
-		}
-		h := newHold()
-		defer h.open()
-		r := &recorder{before: h.wait}
-		handle := addHandler(t, inf, r)
-		stopCh := make(chan struct{})
-		var running sync.WaitGroup
-		running.Go(func() { inf.Run(stopCh) })
-		synctest.Wait()
-		if inf.IsStopped() {
-			t.Error("stopped while it runs")
-		}
-		close(stopCh)
-		returned := make(chan struct{})
-		go func() {
-			running.Wait()
-			close(returned)
-		}()
-		synctest.Wait()
-		select {
-		case <-returned:
-			t.Error("Run returned while a handler was being called")
-		default:
-		}
-		if !inf.IsStopped() {
-			t.Error("not stopped after its channel was closed")
-		}
-		h.open()
-		<-returned
-		if got := r.take(); len(got) != 1 {
-			t.Errorf("the handler received %v, want only the call that was under way", got)
-		}
-		_, err := inf.AddEventHandler(r)
-		if err == nil || !strings.HasSuffix(err.Error(), "was not added to shared informer because it has stopped already") {
-			t.Errorf("AddEventHandler returned %v", err)
-		}
-		if err := inf.RemoveEventHandler(handle); err != nil {
-			t.Error(err)
-		}
-		if len(inf.GetStore().ListKeys()) != 10 {
-			t.Error("the store is not as it was")
-		}
-	})
-}
-
 // metricsProvider records metrics.
 type metricsProvider struct {
 	mu     sync.Mutex
@@ -275,17 +214,11 @@ func (p *metricsProvider) NewStoreResourceVersionMetric(cache.InformerNameAndRes
 
 // TestMeasuredBatch: the controller detects the batch path through the metrics.
 func TestMeasuredBatch(t *testing.T) {
-	name, err := cache.NewInformerName("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := must(cache.NewInformerName("test"))(t)
 	defer name.Release()
 	id, p := name.WithResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}), &metricsProvider{values: map[string][]float64{}}
 	for _, v := range deltafifo.Variants() {
-		q, err := v.New(deltafifo.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := must(v.New(deltafifo.Options{}))(t)
 		defer q.Close()
 		m := informer.Measure(q, id, p)
 		_, want := q.(cache.QueueWithBatch)
@@ -301,10 +234,7 @@ func TestMeasuredBatch(t *testing.T) {
 // TestMetrics checks the metrics.
 func TestMetrics(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		name, err := cache.NewInformerName("test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must(cache.NewInformerName("test"))(t)
 		defer name.Release()
 		p := &metricsProvider{values: map[string][]float64{}}
 		opts.Identifier = name.WithResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
@@ -320,9 +250,7 @@ func TestMetrics(t *testing.T) {
 		}}
 		feed := newFeed()
 		inf := newInformer(t, feed.lw(version("a", 1)), opts)
-		if err := inf.SetTransform(strip); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, inf.SetTransform(strip))
 		r := &recorder{}
 		addHandler(t, inf, r)
 		run(t, inf)
@@ -398,10 +326,7 @@ func TestWatchList(t *testing.T) {
 		want = transforms(t, cache.NewSharedIndexInformer(lw, &v1.Pod{}, 0, cache.Indexers{}))
 	})
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		name, err := cache.NewInformerName("test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must(cache.NewInformerName("test"))(t)
 		defer name.Release()
 		measured := opts
 		measured.Identifier = name.WithResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})

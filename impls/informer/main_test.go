@@ -78,20 +78,14 @@ func eachQueueInBubble(t *testing.T, f func(t *testing.T, opts informer.Options)
 
 // totallyOrdered reports whether the queue delivers in arrival order.
 func totallyOrdered(t *testing.T, opts informer.Options) bool {
-	v, err := deltafifo.Lookup(opts.Variant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(deltafifo.Lookup(opts.Variant))(t)
 	g, _ := v.Mode(string(opts.Queue.Delivery))
 	return g.Order == impls.OrderTotal
 }
 
 func newInformer(t testing.TB, lw cache.ListerWatcher, opts informer.Options) cache.SharedIndexInformer {
 	t.Helper()
-	inf, err := informer.New(lw, &v1.Pod{}, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	inf := must(informer.New(lw, &v1.Pod{}, opts))(t)
 	return inf
 }
 
@@ -241,10 +235,7 @@ func (h *hold) open()     { h.once.Do(func() { close(h.gate) }) }
 
 func addHandler(t testing.TB, inf cache.SharedInformer, h cache.ResourceEventHandler) cache.ResourceEventHandlerRegistration {
 	t.Helper()
-	handle, err := inf.AddEventHandler(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	handle := must(inf.AddEventHandler(h))(t)
 	return handle
 }
 
@@ -252,5 +243,24 @@ func wait(t testing.TB, checkers ...cache.DoneChecker) {
 	t.Helper()
 	if !cache.WaitFor(t.Context(), "", checkers...) {
 		t.Fatal("not synced")
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -120,19 +120,14 @@ func TestInflate(t *testing.T) {
 	inf, err1 := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
 	config, _, err2 := informer.ForManager(config, opts)
 	client, err3 := rest.HTTPClientFor(config)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(err1, err2, err3))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { inf.RunWithContext(ctx) })
 	<-asked
 	stop()
 	running.Wait()
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must(client.Get(server.URL))(t)
 	_ = resp.Body.Close()
 	client.CloseIdleConnections()
 }
@@ -224,10 +219,7 @@ func TestReadOnlyRefusesTransforms(t *testing.T) {
 	config, strip := &rest.Config{Host: "http://127.0.0.1:1"}, func(obj any) (any, error) { return obj, nil }
 	for _, name := range []string{"shared", "shared-readonly"} {
 		opts := informer.Options{Decode: name}
-		resource, err := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resource := must(informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts))(t)
 		_, managed, err := informer.ForManager(config, opts)
 		if err != nil {
 			t.Fatal(err)

@@ -46,10 +46,7 @@ func TestPanic(t *testing.T) {
 		inf := newInformer(t, src, opts)
 		l := &logs{}
 		bad, good := &panicker{clock: clock{start: time.Now()}}, &recorder{}
-		badHandle, err := inf.AddEventHandlerWithOptions(bad, cache.HandlerOptions{Logger: l.logger()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		badHandle := must(inf.AddEventHandlerWithOptions(bad, cache.HandlerOptions{Logger: l.logger()}))(t)
 		goodHandle := addHandler(t, inf, good)
 		run(t, inf)
 		wait(t, goodHandle.HasSyncedChecker())

@@ -127,9 +127,6 @@ func TestStopDuringTransform(t *testing.T) {
 
 func isBaseline(t *testing.T, opts informer.Options) bool {
 	t.Helper()
-	v, err := deltafifo.Lookup(opts.Variant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(deltafifo.Lookup(opts.Variant))(t)
 	return v.Baseline()
 }

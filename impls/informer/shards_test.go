@@ -27,22 +27,10 @@ import (
 // shardedServer serves the pods of a recorded loss of a node.
 func shardedServer(t *testing.T, opts apiserver.Options) (*apiserver.Server, *storm.Storm, *rest.Config) {
 	t.Helper()
-	s, err := trace.Load("recorded-nodeloss")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := apiserver.Prepare(s, wire.Protobuf, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, err := apiserver.Open(opts, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(trace.Load("recorded-nodeloss"))(t)
+	p := must(apiserver.Prepare(s, wire.Protobuf, true))(t)
+	srv := must(apiserver.Open(opts, p))(t)
+	url := must(srv.Start())(t)
 	t.Cleanup(func() {
 		if err := srv.Close(); err != nil {
 			t.Error(err)
@@ -140,14 +128,8 @@ func TestShards(t *testing.T) {
 // namespace is in one shard, so that an object that is made again under its name does not meet its own deletion.
 func TestShardsGoOn(t *testing.T) {
 	srv, s, config := shardedServer(t, apiserver.Options{ShardedListAndWatch: true})
-	d, err := decode.New("shared", decode.Options{Encoding: decode.Protobuf})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lw, err := decode.NewListWatch(config, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(decode.New("shared", decode.Options{Encoding: decode.Protobuf}))(t)
+	lw := must(decode.NewListWatch(config, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil))(t)
 	var mu sync.Mutex
 	in := map[string]string{} // shard by namespace
 	spy := &cache.ListWatch{WatchFuncWithContext: lw.WatchFuncWithContext, ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -174,10 +156,7 @@ func TestShardsGoOn(t *testing.T) {
 	srv.Release(uint64(len(s.Events)))
 	came, all := map[string]int{}, len(s.Events)-s.Initial
 	for len(came) < all {
-		w, err := shards.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must(shards.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "1"}))(t)
 		for e := range w.ResultChan() {
 			if came[e.Object.(metav1.Object).GetResourceVersion()]++; len(came)%300 == 0 || len(came) == all {
 				break
@@ -196,10 +175,7 @@ func TestShardsGoOn(t *testing.T) {
 func TestShardsRefused(t *testing.T) {
 	srv, _, config := shardedServer(t, apiserver.Options{})
 	pods := v1.SchemeGroupVersion.WithResource("pods")
-	i, err := informer.ForResource(config, pods, &v1.Pod{}, informer.Options{Shards: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := must(informer.ForResource(config, pods, &v1.Pod{}, informer.Options{Shards: 2}))(t)
 	runSharded(t, i)
 	eventually(t, func() bool { return srv.Watches() >= 4 }) // It has tried twice.
 	if got := len(i.GetStore().ListKeys()); i.HasSynced() || got > 0 {

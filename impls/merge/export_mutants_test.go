@@ -26,7 +26,7 @@ func Mutants() []Mutant {
 	return []Mutant{
 		mutant("aliased", "sends pods as owned that it shares", "owned pods share no memory", newAliased),
 		mutant("lost-wake-up", "does not wake the attendant that waits for room", "a slow receiver does not block other sources", newLostWakeUp),
-		mutant("no-remove", "sends no REMOVE for the pods that a SET lacks", "notification order", newBrokenCond(noRemove)),
+		mutant("no-remove", "sends no REMOVE for the pods that a SET lacks", "big lists of copies", newBrokenCond(noRemove)),
 		mutant("torn-snapshot", "takes a snapshot one source after the other", "snapshots during updates", newTornSnapshot),
 	}
 }

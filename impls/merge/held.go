@@ -5,8 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// podPacker packs pods without their status. It panics at program start with a
-// release of k8s.io/api whose pods have a field that cannot be packed.
+// podPacker packs pods without their status.
 var podPacker = newPacker[v1.Pod](mapsOf[v1.ResourceName, resource.Quantity]())
 
 // held is a pod of the merger: pod with another status. Neither is written to once it is held, so

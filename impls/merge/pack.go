@@ -31,24 +31,9 @@ type packed[T any] struct {
 	deep  []bool // by map of the shape: whether its values refer to other memory
 }
 
-// newPacker returns a packer of T. It panics if T contains what [equalOf] compares with reflect.
+// newPacker returns a packer of T. It panics where [equalOf] does.
 func newPacker[T any](options ...option) *packer[T] {
-	root := compile[T](options)
-	root.mustPack()
-	return &packer[T]{root: root, shapes: make(map[string]*shape)}
-}
-
-func (p *plan) mustPack() {
-	for _, s := range p.steps {
-		if s.kind == other {
-			panic(fmt.Sprintf("merge: %v cannot be packed", p.typ))
-		}
-	}
-	for _, references := range [][]indirection{p.pointers, p.slices} {
-		for _, r := range references {
-			r.plan.mustPack()
-		}
-	}
+	return &packer[T]{root: compile[T](options), shapes: make(map[string]*shape)}
 }
 
 // shape is the memory layout of a packed value: a struct with one field for the

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -11,13 +12,11 @@ import (
 // This file compiles the equality of a type ahead of time, pack.go its deep copy. [equalOf] walks a type
 // once with reflect. It returns a function with the result of reflect.DeepEqual that does not walk the
 // type again. Fixed-size parts are compared as memory. Strings, slices, pointers and maps[string]string
-// are compared directly. Floats, funcs, interfaces, maps of other types and recursive types use
-// reflect.DeepEqual, as do arrays: API types have few of them. The function compares cheap fields first
-// and stops at the first difference.
+// are compared directly. The function compares cheap fields first and stops at the first difference. Floats, funcs,
+// interfaces, maps of other types and recursive types, which pods have not, are refused.
 //
 // As with reflect.DeepEqual, nil and empty slices and maps differ, unexported
-// fields count, identical pointers and slices are equal, NaN differs from itself,
-// and funcs are equal only if both are nil.
+// fields count, and identical pointers and slices are equal.
 
 // option adds types that [equalOf] compares and [newPacker] copies.
 type option func(*compiler)
@@ -83,8 +82,8 @@ func mapsOf[K comparable, V mapValue[V]]() option {
 }
 
 // equalOf returns a function with the result of reflect.DeepEqual(*a, *b). a and b must not be nil
-// or change during the call. The function is safe for concurrent use. It does not allocate, unless
-// it falls back to reflect. Cyclic values are allowed only for recursive types.
+// or change during the call. The function is safe for concurrent use, and does not allocate. equalOf panics if T has a
+// part that it cannot compare, as at program start with a release of k8s.io/api whose pods have one.
 func equalOf[T any](options ...option) func(a, b *T) bool {
 	p := compile[T](options)
 	return func(a, b *T) bool {
@@ -116,7 +115,6 @@ const (
 	slice   // of plan, size bytes an element
 	stringMap
 	typedMap
-	other // by reflect.DeepEqual
 )
 
 // step compares one part of a value, at offset off.
@@ -162,16 +160,14 @@ type compiler struct {
 	plans map[reflect.Type]*plan
 }
 
-// plan returns the plan of a type, and builds it on the first call. A type that
-// contains itself, so that its values can be cyclic, is compared with reflect there.
+// plan returns the plan of a type, and builds it on the first call.
 func (c *compiler) plan(t reflect.Type) *plan {
 	p, ok := c.plans[t]
 	switch {
 	case p != nil:
 		return p
 	case ok:
-		// It is being built.
-		return &plan{typ: t, steps: []step{reflected(t, 0)}}
+		panic(fmt.Sprintf("merge: %v contains itself", t))
 	}
 	c.plans[t] = nil
 	p = &plan{typ: t}
@@ -218,13 +214,7 @@ func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 			return append(to, step{kind: stringMap, off: off, deep: notDeep, clone: cloneStrings})
 		}
 	}
-	return append(to, reflected(t, off))
-}
-
-func reflected(t reflect.Type, off uintptr) step {
-	return step{kind: other, off: off, equal: func(a, b unsafe.Pointer) bool {
-		return reflect.DeepEqual(reflect.NewAt(t, a).Elem().Interface(), reflect.NewAt(t, b).Elem().Interface())
-	}}
+	panic(fmt.Sprintf("merge: values of %v cannot be compared", t))
 }
 
 // merge joins adjacent memory blocks and sorts cheap steps first.

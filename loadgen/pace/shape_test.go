@@ -44,37 +44,6 @@ func TestParse(t *testing.T) {
 			t.Errorf("Parse(%q).Paced() = %v", in, got)
 		}
 	}
-	for in, why := range map[string]string{
-		"":                        "neither a shape nor a rate",
-		"0":                       "neither a shape nor a rate",
-		"burst:5":                 "unknown shape",
-		"max:1":                   "max takes nothing",
-		"poisson":                 "it needs a rate",
-		"poisson:0":               "it needs a rate",
-		"poisson:2e9":             "it needs a rate",
-		"step:5/10s":              "it needs two rates or more",
-		"step:1..2":               "it lacks a period",
-		"step:1..2/10":            "a period is a duration",
-		"step:1..2/25h":           "a period is a duration",
-		"step:1..0/1s":            "never ends",
-		"ramp:1..2..3/1s":         "it needs two rates",
-		"ramp:5..0/1s":            "never ends",
-		"ramp:-1..5/1s":           "between .. there are rates",
-		"sine:1..0x10/1s":         "between .. there are rates",
-		"trace:":                  "a speed is a number",
-		"trace:0x":                "a speed is a number",
-		"ramp:1..0.0001/1s":       "between .. there are rates",
-		"step:1..2/10s\nrm -rf /": "a period is a duration",
-	} {
-		_, err := Parse(in)
-		if !errors.Is(err, ErrPace) {
-			t.Errorf("Parse(%q) = %v, want an error", in, err)
-			continue
-		}
-		if m := err.Error(); !strings.Contains(m, why) || !strings.Contains(m, "allowed: max, RATE") || strings.Contains(m, "\n") {
-			t.Errorf("Parse(%q): the error is not one line that says %q and what is allowed: %s", in, why, m)
-		}
-	}
 }
 
 // FuzzParse: String of a parsed pace parses to the same pace, and its schedule never decreases.
@@ -216,11 +185,6 @@ func TestBudget(t *testing.T) {
 		}
 		if again, err := ParseBudget(b.String()); err != nil || again != b {
 			t.Errorf("%q is written as %q, parsed again %+v, %v", in, b, again, err)
-		}
-	}
-	for _, in := range []string{"", "1", "0", "0%", "-1%", "101%", "-1ms", "0ms", "2h", "1%,1%", "1ms,2ms", "1%,", "nan%"} {
-		if _, err := ParseBudget(in); !errors.Is(err, ErrBudget) {
-			t.Errorf("ParseBudget(%q) = %v", in, err)
 		}
 	}
 	for _, tc := range []struct {

@@ -19,14 +19,8 @@ func TestFaults(t *testing.T) {
 		{Name: fault.Reset, Frames: 17, Count: 1},
 		{Name: fault.Drip, Frames: 7, Count: 1, Duration: fault.Duration(50 * time.Millisecond)},
 	}
-	maker, err := source.Options{Faults: specs, Seed: 1}.Prepare(source.APIServerName, st)
-	if err != nil {
-		t.Fatal(err)
-	}
-	src, err := maker(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	maker := must(source.Options{Faults: specs, Seed: 1}.Prepare(source.APIServerName, st))(t)
+	src := must(maker(t.Context()))(t)
 	t.Cleanup(func() {
 		if err := src.Close(); err != nil {
 			t.Error(err)

@@ -20,19 +20,13 @@ const asParent = "WATCHLAB_TEST_PARENT"
 
 func maker(t *testing.T) source.Maker {
 	t.Helper()
-	m, err := source.Options{}.Prepare(source.APIServerName, empty())
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(source.Options{}.Prepare(source.APIServerName, empty()))(t)
 	return m
 }
 
 func use(ctx context.Context, t *testing.T, m source.Maker) *source.APIServer {
 	t.Helper()
-	src, err := m(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := must(m(ctx))(t)
 	return src.(*source.APIServer)
 }
 
@@ -98,9 +92,7 @@ func TestLostProcess(t *testing.T) {
 	src := use(t.Context(), t, maker(t))
 	played := make(chan error, 1)
 	go func() { played <- src.Play(t.Context(), pacer(t, 1), 1000, nil) }()
-	if err := src.Process().Kill(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, src.Process().Kill())
 	if err := <-played; err == nil || !strings.Contains(err.Error(), "process has ended") || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("Play: %v", err)
 	}
@@ -111,10 +103,7 @@ func TestLostProcess(t *testing.T) {
 
 // The process ends when its parent is killed.
 func TestKilledParent(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must(os.Executable())(t)
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestParent$")
 	cmd.Env = append(os.Environ(), asParent+"=1")
 	out, err := cmd.StdoutPipe()
@@ -128,14 +117,9 @@ func TestKilledParent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(net.Dial("tcp", address))(t)
 	defer func() { _ = conn.Close() }()
-	if err := errors.Join(cmd.Process.Kill(), conn.SetReadDeadline(time.Now().Add(patience))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(cmd.Process.Kill(), conn.SetReadDeadline(time.Now().Add(patience))))
 	_ = cmd.Wait() // killed
 	// The end of the process closes the connection.
 	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {

@@ -48,10 +48,7 @@ func newSource(t testing.TB, name string, s *storm.Storm) (source.Source, error)
 
 func load(t testing.TB) *storm.Storm {
 	t.Helper()
-	s, err := nodeloss()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(nodeloss())(t)
 	return s
 }
 
@@ -67,10 +64,7 @@ var generated = sync.OnceValues(func() (*storm.Set, error) {
 // small returns a storm of some hundred events.
 func small(t testing.TB) *storm.Storm {
 	t.Helper()
-	set, err := generated()
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(generated())(t)
 	return set.Storms[0]
 }
 
@@ -215,10 +209,7 @@ func checkStore(t testing.TB, st *storm.Storm, store cache.Store) {
 	t.Helper()
 	got := map[string]uint64{}
 	for _, o := range store.List() {
-		m, err := meta.Accessor(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must(meta.Accessor(o))(t)
 		got[storm.ObjectKey(m.GetNamespace(), m.GetName())], _ = strconv.ParseUint(m.GetResourceVersion(), 10, 64)
 	}
 	if diff := cmp.Diff(st.Final(), got); diff != "" {
@@ -255,10 +246,7 @@ func run(t testing.TB, f func(context.Context)) {
 
 func open(t testing.TB, name string, st *storm.Storm) source.Source {
 	t.Helper()
-	src, err := newSource(t, name, st)
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := must(newSource(t, name, st))(t)
 	t.Cleanup(func() {
 		if err := src.Close(); err != nil {
 			t.Error(err)
@@ -292,9 +280,7 @@ func playTo(t testing.TB, src source.Source, p *pace.Pacer, upto uint64) (releas
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := src.Play(ctx, p, upto, func(seq uint64, _ time.Time) { released = append(released, seq) }); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, src.Play(ctx, p, upto, func(seq uint64, _ time.Time) { released = append(released, seq) }))
 	return released
 }
 
@@ -377,9 +363,7 @@ func TestDisconnectAndResume(t *testing.T) {
 func TestClosed(t *testing.T) {
 	for _, name := range source.Names() {
 		src := open(t, name, empty())
-		if err := src.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, src.Close())
 		if err := src.Close(); err != nil {
 			t.Errorf("%s: a second Close: %v", name, err)
 		}
@@ -407,5 +391,24 @@ func TestNew(t *testing.T) {
 	unknown.Kind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
 	if _, err := newSource(t, source.APIServerName, unknown); err == nil {
 		t.Error("a kind unknown to client-go: no error")
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -32,12 +32,8 @@ func staticPod(name, image string) string {
 func writeFile(t testing.TB, path, text string) {
 	t.Helper()
 	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
-	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(tmp, []byte(text), 0o644))
+	noError(t, os.Rename(tmp, path))
 }
 
 // receiver receives the updates of a source that runs until the test ends.
@@ -115,13 +111,9 @@ func TestFolder(t *testing.T) {
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "1"})
 	writeFile(t, filepath.Join(dir, "b.yaml"), staticPod("b", "2"))
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "2"})
-	if err := os.WriteFile(filepath.Join(dir, "b.yaml"), []byte(staticPod("b", "3")), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(filepath.Join(dir, "b.yaml"), []byte(staticPod("b", "3")), 0o644))
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "3"})
-	if err := os.Rename(filepath.Join(dir, "b.yaml"), filepath.Join(dir, "c.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Rename(filepath.Join(dir, "b.yaml"), filepath.Join(dir, "c.yaml")))
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1"})
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "3"})
 	// An invalid file changes nothing.
@@ -130,9 +122,7 @@ func TestFolder(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "d.yaml"), staticPod("d", "1"))
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "3", "d-node-1": "1"})
 	for _, name := range []string{"a.manifest", "c.yaml", "d.yaml"} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Remove(filepath.Join(dir, name)))
 	}
 	r.until(merge.FileSource, map[string]string{})
 }
@@ -146,15 +136,11 @@ func TestPath(t *testing.T) {
 	}
 	r.reported("manifests: it does not exist")
 	for n := range 2 {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Mkdir(dir, 0o755))
 		image := fmt.Sprint(n)
 		writeFile(t, filepath.Join(dir, "a"), staticPod("a", image))
 		r.until(merge.FileSource, map[string]string{"a-node-1": image})
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.RemoveAll(dir))
 		r.until(merge.FileSource, map[string]string{})
 	}
 	path := filepath.Join(t.TempDir(), "pod.yaml")
@@ -174,9 +160,7 @@ func TestFolderPolled(t *testing.T) {
 		writeFile(t, filepath.Join(dir, "a"), staticPod("a", "1"))
 		writeFile(t, filepath.Join(dir, ".hidden"), staticPod("hidden", "1"))
 		writeFile(t, filepath.Join(dir, "broken"), "x")
-		if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o755))
 		r := receiveStatic(t, staticFile(dir, true, 0))
 		for i, want := range []map[string]string{
 			{"a-node-1": "1"}, {"a-node-1": "1", "b-node-1": "1"}, {"b-node-1": "2"}, {}, {},

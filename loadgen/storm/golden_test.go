@@ -32,10 +32,7 @@ func TestGolden(t *testing.T) {
 		for _, s := range set.Storms {
 			fmt.Fprintln(h, s.Name, s.Resource, s.Kind, s.Initial, s.Keys, s.Marks)
 			for _, e := range s.Events {
-				o, err := json.Marshal(e.Object)
-				if err != nil {
-					t.Fatal(err)
-				}
+				o := must(json.Marshal(e.Object))(t)
 				fmt.Fprintf(h, "%s %d %d %s %d %s\n", e.Type, e.Seq, e.At, e.Key, e.KeyIndex, o)
 			}
 			events += len(s.Events)
@@ -44,14 +41,9 @@ func TestGolden(t *testing.T) {
 		fmt.Fprintf(&now, "%s %d %s\n", name, events, hex.EncodeToString(h.Sum(nil)[:8]))
 	}
 	if *update {
-		if err := os.WriteFile(golden, []byte(now.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(golden, []byte(now.String()), 0o600))
 	}
-	old, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must(os.ReadFile(golden))(t)
 	if diff := cmp.Diff(string(old), now.String()); diff != "" {
 		t.Error(diff)
 	}

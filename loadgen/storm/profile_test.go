@@ -22,10 +22,7 @@ import (
 
 func profile(t testing.TB, name string) *storm.Profile {
 	t.Helper()
-	p, err := storm.NewProfile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(storm.NewProfile(name))(t)
 	return p
 }
 
@@ -46,10 +43,7 @@ func small(t testing.TB, name string) *storm.Profile {
 
 func setOf(t testing.TB, p *storm.Profile, seed int64) *storm.Set {
 	t.Helper()
-	s, err := p.Set(seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(p.Set(seed))(t)
 	return s
 }
 
@@ -74,9 +68,7 @@ func TestProfiles(t *testing.T) {
 	for _, name := range storm.Names() {
 		t.Run(name, func(t *testing.T) {
 			set := setOf(t, small(t, name), 1)
-			if err := set.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, set.Validate())
 			var resources []string
 			for _, s := range set.Storms {
 				resources = append(resources, s.Resource.Resource)
@@ -197,10 +189,7 @@ func TestNodeLoss(t *testing.T) {
 		}
 	}
 	// The view of one kubelet.
-	node, err := pods.ForNode(110)
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := must(pods.ForNode(110))(t)
 	if err := node.Validate(); err != nil || node.Initial != 110 || node.Keys != 220 {
 		t.Errorf("a node has %d pods, then %d in all: %v", node.Initial, node.Keys, err)
 	}
@@ -217,10 +206,7 @@ func TestSizes(t *testing.T) {
 	seen := map[int]bool{}
 	for _, s := range setOf(t, p, 1).Storms {
 		for _, e := range s.Events[:s.Initial] {
-			b, err := json.Marshal(e.Object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must(json.Marshal(e.Object))(t)
 			sizes := want[s.Resource.Resource]
 			i := slices.IndexFunc(sizes, func(w int) bool { return math.Abs(float64(len(b)-w)) < 0.06*float64(w)+30 })
 			if i < 0 {
@@ -298,50 +284,8 @@ func TestValidProfiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := set.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, set.Validate())
 	})
-}
-
-func TestBadParams(t *testing.T) {
-	for _, tc := range []struct {
-		nodes, pods int
-		want        string
-	}{
-		{-1, 0, "nodes: -1 (allowed: 1 to 1000000)"},
-		{0, -1, "pods: -1 (allowed: 1 to 5000000)"},
-		{0, 6_000_000, "pods: 6000000 (allowed: 1 to 5000000)"},
-	} {
-		p := profile(t, "nodeloss")
-		p.Resize(tc.nodes, tc.pods, 0)
-		if err := p.Validate(); err == nil || err.Error() != "profile nodeloss: "+tc.want {
-			t.Errorf("%d nodes, %d pods: got %v, want %s", tc.nodes, tc.pods, err, tc.want)
-		}
-	}
-	for name, want := range map[string]string{
-		"hotkey":  "profile hotkey: endpoints: 1000000 (allowed: 0 to 10000)",
-		"ceiling": "profile ceiling: pods: 10000000 (allowed: 1 to 5000000)",
-	} {
-		p := profile(t, name)
-		p.Resize(0, 0, 1000)
-		if err := p.Validate(); err == nil || err.Error() != want {
-			t.Errorf("%s: got %v, want %s", name, err, want)
-		}
-	}
-	p := profile(t, "relist")
-	p.UpdatesPerSecond = 1e9
-	if _, err := p.Set(1); err == nil || !strings.Contains(err.Error(), "events: 2147483647 (allowed: 0 to 100000000)") {
-		t.Errorf("too many events: %v", err)
-	}
-	for _, p := range storm.Profiles() {
-		if err := p.Validate(); err != nil {
-			t.Errorf("the defaults of %s: %v", p.Name(), err)
-		}
-	}
-	if _, err := storm.NewProfile("burst"); err == nil || !strings.Contains(err.Error(), "steady, rollout, gang") {
-		t.Errorf("NewProfile(burst) = %v", err)
-	}
 }
 
 func TestResize(t *testing.T) {
@@ -370,10 +314,7 @@ func TestResize(t *testing.T) {
 func BenchmarkSet(b *testing.B) {
 	for _, name := range []string{"nodeloss", "leases", "endpoints"} {
 		b.Run("profile="+name, func(b *testing.B) {
-			p, err := storm.NewProfile(name)
-			if err != nil {
-				b.Fatal(err)
-			}
+			p := must(storm.NewProfile(name))(b)
 			p.Resize(0, 0, 0.1)
 			events, heap := 0, 0.0
 			for b.Loop() {
@@ -418,5 +359,13 @@ func TestMarkFaults(t *testing.T) {
 	}
 	if got := setOf(t, small(t, "resync"), 1).MarkFaults(); got != nil {
 		t.Errorf("a resync is no fault: %v", got)
+	}
+}
+
+func TestTooManyEvents(t *testing.T) {
+	p := profile(t, "relist")
+	p.UpdatesPerSecond = 1e9
+	if _, err := p.Set(1); err == nil || !strings.Contains(err.Error(), "events: 2147483647 (allowed: 0 to 100000000)") {
+		t.Errorf("too many events: %v", err)
 	}
 }

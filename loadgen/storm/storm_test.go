@@ -112,9 +112,7 @@ func TestValidate(t *testing.T) {
 	good := func() *storm.Storm {
 		return script(2, "ADDED a", "ADDED b", "MODIFIED a", "DELETED a", "ADDED a", "ADDED c")
 	}
-	if err := good().Validate(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, good().Validate())
 	if err := (&storm.Storm{}).Validate(); err != nil {
 		t.Errorf("no events: %v", err)
 	}
@@ -174,9 +172,7 @@ func TestAtLeast(t *testing.T) {
 		"DELETED b", "MODIFIED a", "ADDED c", "ADDED d", "DELETED d",
 	)
 	got := s.AtLeast(8)
-	if err := got.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, got.Validate())
 	want := []string{
 		"ADDED a #1", "ADDED b #2",
 		"DELETED b #3", "MODIFIED a #4", "ADDED c #5", "ADDED d #6", "DELETED d #7",
@@ -202,13 +198,8 @@ func TestMarks(t *testing.T) {
 		"MODIFIED a n1", "MODIFIED b n2", "DELETED b n2", "MODIFIED a n1",
 	)
 	s.Marks = []storm.Mark{{After: 2, Type: storm.MarkResync}, {After: 4, Type: storm.MarkRelist}, {After: 5, Type: storm.MarkResync}}
-	if err := s.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	node, err := s.ForNode(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Validate())
+	node := must(s.ForNode(1))(t)
 	for title, tc := range map[string]struct {
 		got  *storm.Storm
 		want []storm.Mark
@@ -250,10 +241,7 @@ func TestAtLeastEmpty(t *testing.T) {
 func TestAtLeastUnstructured(t *testing.T) {
 	s := script(0, "ADDED a", "MODIFIED a")
 	for i := range s.Events {
-		u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.Events[i].Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := must(runtime.DefaultUnstructuredConverter.ToUnstructured(s.Events[i].Object))(t)
 		s.Events[i].Object = &unstructured.Unstructured{Object: u}
 	}
 	if err := errors.Join(s.Validate(), s.AtLeast(6).Validate()); err != nil {
@@ -271,9 +259,7 @@ func TestDerivedProperties(t *testing.T) {
 		before := deepCopy(s)
 		n, pods := rapid.IntRange(0, 200).Draw(t, "n"), rapid.IntRange(1, 6).Draw(t, "pods")
 		got := s.AtLeast(n)
-		if err := got.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, got.Validate())
 		lap := s.Events[s.Initial:]
 		onlyDeletes := !slices.ContainsFunc(lap, func(e storm.Event) bool { return e.Type != watch.Deleted })
 		if len(got.Events) < n && !onlyDeletes || len(got.Events) >= n+len(lap) && len(got.Events) > len(s.Events) {
@@ -293,9 +279,7 @@ func TestDerivedProperties(t *testing.T) {
 			t.Fatalf("%d nodes: %v", len(nodes), err)
 		}
 		if err == nil {
-			if err := errors.Join(node.Validate(), node.AtLeast(3*len(node.Events)).Validate()); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, errors.Join(node.Validate(), node.AtLeast(3*len(node.Events)).Validate()))
 			// As many pods as a node has, or those of all nodes.
 			if all, err := s.ForNode(1000); err != nil || node.Peak() < min(pods, all.Peak()) {
 				t.Fatalf("a peak of %d pods: %v", node.Peak(), err)
@@ -314,10 +298,7 @@ func TestForNode(t *testing.T) {
 		"ADDED a n2", "ADDED e n10", "DELETED c n10",
 	)
 	// A pod that changes its node disappears from the first one. No API server allows that today.
-	moved, err := script(0, "ADDED a n1", "MODIFIED a n2", "MODIFIED a n1", "DELETED a n2").ForNode(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	moved := must(script(0, "ADDED a n1", "MODIFIED a n2", "MODIFIED a n1", "DELETED a n2").ForNode(1))(t)
 	if diff := cmp.Diff([]string{"ADDED a node-0 #1", "DELETED a node-0 #2", "ADDED a node-0 #3", "DELETED a node-0 #4"}, lines(moved)); diff != "" {
 		t.Error(diff)
 	}
@@ -336,10 +317,7 @@ func TestForNode(t *testing.T) {
 			"DELETED c node-0 #12",
 		}},
 	} {
-		got, err := s.ForNode(tc.pods)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(s.ForNode(tc.pods))(t)
 		if err := got.Validate(); err != nil {
 			t.Errorf("%d pods: %v", tc.pods, err)
 		}
@@ -380,14 +358,31 @@ func TestForNodeErrors(t *testing.T) {
 func TestMetadata(t *testing.T) {
 	full := script(1, "ADDED a", "ADDED b n", "MODIFIED a n", "DELETED b n", "MODIFIED a n")
 	light := full.Metadata()
-	if err := light.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, light.Validate())
 	for i, e := range light.Events {
 		is, was := e.Object.(*metav1.PartialObjectMetadata), full.Events[i].Object.(*v1.Pod)
 		want := metav1.ObjectMeta{Namespace: was.Namespace, Name: was.Name, UID: was.UID, ResourceVersion: was.ResourceVersion}
 		if diff := cmp.Diff(want, is.ObjectMeta); diff != "" {
 			t.Errorf("event %d: %s", i+1, diff)
 		}
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

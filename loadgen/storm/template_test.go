@@ -28,19 +28,11 @@ func template(name string, containers ...string) v1.PodTemplateSpec {
 func TestWithPods(t *testing.T) {
 	p := profile(t, "rollout")
 	p.Resize(5, 0, 0)
-	set, err := p.Set(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(p.Set(1))(t)
 	s := set.Storms[0]
 	templates := []v1.PodTemplateSpec{template("one", "c"), template("two", "a", "b")}
-	got, err := s.WithPods(templates)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := got.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	got := must(s.WithPods(templates))(t)
+	noError(t, got.Validate())
 	byOwner := map[string]string{}
 	for i := range s.Events {
 		was, is := s.Events[i].Object.(*v1.Pod), got.Events[i].Object.(*v1.Pod)

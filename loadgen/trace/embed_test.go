@@ -14,10 +14,7 @@ import (
 func TestRecordings(t *testing.T) {
 	got := map[string]string{}
 	for _, name := range Names() {
-		s, err := Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must(Load(name))(t)
 		if err := s.Validate(); err != nil || s.Name != name {
 			t.Errorf("%s is named %q: %v", name, s.Name, err)
 		}
@@ -45,10 +42,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Run("recording="+name, func(b *testing.B) {
 			events := 0
 			for b.Loop() {
-				s, err := Load(name)
-				if err != nil {
-					b.Fatal(err)
-				}
+				s := must(Load(name))(b)
 				events += len(s.Events)
 			}
 			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")

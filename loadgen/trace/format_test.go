@@ -71,19 +71,13 @@ func encodeBlocks(t testing.TB, frames []Frame, n int, resources ...Resource) (f
 		t.Fatal(err)
 	}
 	for i, f := range frames {
-		if err := w.Write(f); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.Write(f))
 		if (i+1)%n == 0 {
-			if err := w.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, w.Flush())
 			ends = append(ends, b.Len())
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.Close())
 	return b.Bytes(), ends
 }
 
@@ -91,10 +85,7 @@ func TestWriterReader(t *testing.T) {
 	frames := several()
 	file := encodeFrames(t, frames, 4, podResource)
 	r := NewReader(iotest.HalfReader(bytes.NewReader(file)), "x")
-	got, err := readAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(readAll(r))(t)
 	if diff := cmp.Diff(frames, got); diff != "" {
 		t.Error(diff)
 	}
@@ -107,10 +98,7 @@ func TestWriterReader(t *testing.T) {
 		t.Error(diff)
 	}
 	// Without this package: zstd converts the trace to JSON lines.
-	dec, err := zstd.NewReader(bytes.NewReader(file), zstd.WithDecoderConcurrency(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dec := must(zstd.NewReader(bytes.NewReader(file), zstd.WithDecoderConcurrency(1)))(t)
 	defer dec.Close()
 	text, err := io.ReadAll(dec)
 	if err != nil {
@@ -132,18 +120,10 @@ func TestWriterReader(t *testing.T) {
 func TestGoldenTrace(t *testing.T) {
 	path := filepath.Join("testdata", "version2.jsonl.zst")
 	if *update {
-		if err := os.WriteFile(path, encodeFrames(t, several(), 4, podResource), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, encodeFrames(t, several(), 4, podResource), 0o600))
 	}
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := readAll(NewReader(bytes.NewReader(file), "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must(os.ReadFile(path))(t)
+	got := must(readAll(NewReader(bytes.NewReader(file), "x")))(t)
 	if diff := cmp.Diff(several(), got); diff != "" {
 		t.Error(diff)
 	}
@@ -152,10 +132,7 @@ func TestGoldenTrace(t *testing.T) {
 func TestLoadSet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl.zst")
 	write(t, path, string(encodeFrames(t, several(), 2, podResource)))
-	set, err := LoadSet(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(LoadSet(path))(t)
 	if err := set.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -171,10 +148,7 @@ func TestLoadSet(t *testing.T) {
 	if i < 0 || set.Storms[i].Events[1].Object.(*unstructured.Unstructured).GetResourceVersion() != "2" {
 		t.Error("the widgets are not numbered")
 	}
-	s, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(Load(path))(t)
 	if diff := cmp.Diff(set.Storms[0], s); diff != "" {
 		t.Error(diff)
 	}
@@ -241,10 +215,7 @@ func TestTraceDamaged(t *testing.T) {
 
 // TestDamagePassed: the checksum of a large block comes after its lines, and a tolerant reader returns none that is broken.
 func TestDamagePassed(t *testing.T) {
-	file, err := recorded.ReadFile(folder + "/nodeloss.jsonl.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must(recorded.ReadFile(folder + "/nodeloss.jsonl.zst"))(t)
 	for _, at := range []int{63_823, 115_560, 235_511} {
 		damaged := bytes.Clone(file)
 		damaged[at] ^= 0x55
@@ -288,15 +259,10 @@ func TestFrames(t *testing.T) {
 
 func TestWriterErrors(t *testing.T) {
 	var b bytes.Buffer
-	w, err := NewWriter(&b, Header{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(NewWriter(&b, Header{}))(t)
 	good := several()[0]
 	good.Offset = 5
-	if err := w.Write(good); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.Write(good))
 	for name, change := range map[string]func(*Frame){
 		"time before":      func(f *Frame) { f.Offset = 4 },
 		"unknown type":     func(f *Frame) { f.Type = "PATCHED" },
@@ -390,10 +356,7 @@ func TestDocuments(t *testing.T) {
 func TestLoadWatch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.json")
 	write(t, path, watched(t, frame(0, "MODIFIED", pod("a", ""))+frame(0, "ADDED", pod("a", ""))+frame(0, "DELETED", pod("b", ""))+frame(0, "DELETED", pod("a", ""))))
-	s, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(Load(path))(t)
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -414,10 +377,7 @@ func TestTolerantLines(t *testing.T) {
 	r := NewReader(strings.NewReader(strings.Join(lines, "")), "x")
 	var faults []string
 	r.Tolerate(func(e *Error) { faults = append(faults, e.Error()) })
-	frames, err := readAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	frames := must(readAll(r))(t)
 	var got []int
 	for _, f := range frames {
 		got = append(got, f.Line)
@@ -459,19 +419,13 @@ func TestRoundTrip(t *testing.T) {
 				text := rapid.StringMatching(`[ -!#-\[\]-~é😀]*`).Draw(t, "text")
 				f.Object = object(f.Resource, "x", `,"text":"`+text+`"`)
 			}
-			if err := w.Write(f); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, w.Write(f))
 			want = append(want, f)
 			if rapid.IntRange(0, 9).Draw(t, "flush") == 0 {
-				if err := w.Flush(); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, w.Flush())
 			}
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.Close())
 		got, err := readAll(NewReader(&b, "x"))
 		if err != nil {
 			t.Fatal(err)

@@ -38,9 +38,7 @@ func TestHostile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.Close())
 	}
 	var long, many, packed bytes.Buffer
 	zeros(gzip.NewWriter(&long), strings.Repeat("x", mib), 64*mib)

@@ -24,9 +24,7 @@ func TestStats(t *testing.T) {
 		{Offset: 4 * time.Second, Resource: podResource, Break: &Break{Reason: Relisted}},
 		podFrame(5*time.Second, watch.Deleted, "a"),
 	} {
-		if err := m.Add(f); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, m.Add(f))
 	}
 	m.Finish()
 	r := m.Resources[0]

@@ -22,6 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"pgregory.net/rapid"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -58,36 +59,26 @@ func zip(t testing.TB, s string) string {
 	if _, err := z.Write([]byte(s)); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, z.Close())
 	return b.String()
 }
 
 func pack(t testing.TB, s string) string {
 	t.Helper()
-	enc, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	enc := must(zstd.NewWriter(nil))(t)
 	return string(enc.EncodeAll([]byte(s), nil))
 }
 
 // traced converts recorded lines to a trace with two lines per block.
 func traced(t testing.TB, s string) string {
 	t.Helper()
-	frames, err := readAll(NewReader(strings.NewReader(s), "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	frames := must(readAll(NewReader(strings.NewReader(s), "x")))(t)
 	return string(encodeFrames(t, frames, 2, podResource))
 }
 
 func write(t testing.TB, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(name, []byte(content), 0o600))
 }
 
 func readAll(r *Reader) ([]Frame, error) {
@@ -238,9 +229,7 @@ func TestLoadBroken(t *testing.T) {
 // TestOpenErrors: errors before the first line.
 func TestOpenErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir("folder", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Mkdir("folder", 0o700))
 	var got strings.Builder
 	for _, name := range []string{"nodelos", "no/such.jsonl.gz", "folder", "", "two\nlines", "nul\x00"} {
 		_, err := Load(name)
@@ -264,10 +253,7 @@ func golden(t *testing.T, name, got string) {
 	if *update {
 		write(t, path, got)
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must(os.ReadFile(path))(t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (rewrite with -update): %s", name, diff)
 	}
@@ -276,10 +262,7 @@ func golden(t *testing.T, name, got string) {
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl.gz")
 	write(t, path, zip(t, good()))
-	s, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(Load(path))(t)
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -315,10 +298,7 @@ func TestLoadKinds(t *testing.T) {
 	write(t, path, frame(10, "ADDED", pod("a", ""))+
 		frame(20, "ADDED", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`)+
 		frame(30, "ADDED", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`))
-	set, err := LoadSet(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(LoadSet(path))(t)
 	if err := set.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -334,17 +314,11 @@ func TestLoadKinds(t *testing.T) {
 // watched converts recorded lines to raw watch output, pretty-printed.
 func watched(t testing.TB, s string) string {
 	t.Helper()
-	frames, err := readAll(NewReader(strings.NewReader(s), "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	frames := must(readAll(NewReader(strings.NewReader(s), "x")))(t)
 	var b strings.Builder
 	for _, f := range frames {
 		doc := map[string]any{"type": f.Type, "object": json.RawMessage(f.Object)}
-		text, err := json.MarshalIndent(doc, "", "    ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must(json.MarshalIndent(doc, "", "    "))(t)
 		b.Write(text)
 		b.WriteString("\n")
 	}
@@ -407,9 +381,7 @@ func FuzzReader(f *testing.F) {
 			if err != nil {
 				t.Fatalf("Load accepted input that Reader refused: %v", err)
 			}
-			if err := s.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.Validate())
 		}
 	})
 }
@@ -429,10 +401,7 @@ func TestPipe(t *testing.T) {
 	if err != nil || events != 3 || len(faults) != 1 {
 		t.Errorf("%d events, %v, faults %q", events, err, faults)
 	}
-	frames, err := readAll(NewReader(&out, "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	frames := must(readAll(NewReader(&out, "x")))(t)
 	var got []string
 	for _, f := range frames {
 		if f.Break != nil {
@@ -458,19 +427,30 @@ func FuzzPipe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
 		var out bytes.Buffer
-		w, err := NewWriter(&out, Header{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		events, err := Pipe(NewReader(bytes.NewReader(data), "pipe"), w, nil, func(*Error) {})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		w := must(NewWriter(&out, Header{}))(t)
+		events := must(Pipe(NewReader(bytes.NewReader(data), "pipe"), w, nil, func(*Error) {}))(t)
+		noError(t, w.Close())
 		if frames, err := readAll(NewReader(&out, "trace")); err != nil || len(frames) < events {
 			t.Fatalf("%d frames of %d events: %v", len(frames), events, err)
 		}
 	})
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

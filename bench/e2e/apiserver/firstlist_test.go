@@ -68,15 +68,9 @@ func BenchmarkFirstList(b *testing.B) {
 				var cpu time.Duration
 				var peak, kept uint64
 				for b.Loop() {
-					config, err := clientcmd.BuildConfigFromFlags("", file)
-					if err != nil {
-						b.Fatal(err)
-					}
+					config := must(clientcmd.BuildConfigFromFlags("", file))(b)
 					config.QPS, config.ContentType, config.DisableCompression = -1, encoding.MediaType(), of.compression == "none"
-					i, err := of.make(config)
-					if err != nil {
-						b.Fatal(err)
-					}
+					i := must(of.make(config))(b)
 					runtime.GC()
 					runtime.GC()
 					before, began, most := heapInUse(), cpuTime(b, os.Getpid()), watchHeap()

@@ -14,10 +14,7 @@ import (
 // TestKubectl plays testdata/kubectl.txt: common kubectl commands, against a server for each "serve".
 func TestKubectl(t *testing.T) {
 	kubectl := programs.Pinned(t, "kubectl")
-	root, err := programs.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must(programs.Root())(t)
 	first := serve(t)
 	engine := &script.Engine{Cmds: scripttest.DefaultCmds(), Conds: scripttest.DefaultConds()}
 	engine.Cmds["kubectl"] = script.Program(kubectl, nil, programs.Patience)

@@ -111,10 +111,7 @@ func TestManager(t *testing.T) {
 	s := serve(t, "--faults", "disconnect:every=700ms; half-frame:every=1100ms; gone:every=1700ms,duration=300ms; malformed:every=2300ms; "+
 		"error-event:every=1300ms; duplicate-bookmark:every=900ms; relist:every=3100ms; reset:every=1900ms; "+
 		"stall:every=2900ms,duration=300ms; drip:every=3700ms,duration=500ms; internal-error:every=2100ms,duration=100ms; throttle:every=4300ms,duration=100ms")
-	c, err := client.New(s.config(t), client.Options{Scheme: scheme.Scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(client.New(s.config(t), client.Options{Scheme: scheme.Scheme}))(t)
 	ctx := t.Context()
 	stopFirst, firstLeads := start(t, s, "first")
 	await(t, "the first manager to lead", firstLeads)

@@ -54,10 +54,18 @@ func serveProcess(t testing.TB, args ...string) (kubeconfig string, pid int) {
 // config returns client-go's configuration for the server.
 func (s *server) config(t *testing.T) *rest.Config {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(clientcmd.BuildConfigFromFlags("", s.kubeconfig))(t)
 	config.QPS = -1
 	return config
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

@@ -76,10 +76,7 @@ func plane(t testing.TB, program string) (*rest.Config, int) {
 // simulated starts `watchlab serve`.
 func simulated(t testing.TB) (*rest.Config, int) {
 	file, pid := serveProcess(t)
-	config, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(clientcmd.BuildConfigFromFlags("", file))(t)
 	return config, pid
 }
 
@@ -104,10 +101,7 @@ func newLoad(b *testing.B, start func(testing.TB) (*rest.Config, int)) *load {
 	l.config, l.pid = start(b)
 	l.config.QPS = -1
 	l.client = kubernetes.NewForConfigOrDie(l.config)
-	s, err := trace.Load("recorded-rollout")
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must(trace.Load("recorded-rollout"))(b)
 	ctx := b.Context()
 	if _, err := l.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)
@@ -120,10 +114,7 @@ func newLoad(b *testing.B, start func(testing.TB) (*rest.Config, int)) *load {
 			continue
 		}
 		pod.ObjectMeta = metav1.ObjectMeta{Name: pod.Name, Labels: pod.Labels, Annotations: pod.Annotations}
-		made, err := pods.Create(ctx, pod, metav1.CreateOptions{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		made := must(pods.Create(ctx, pod, metav1.CreateOptions{}))(b)
 		made.Status = pod.Status
 		if _, err := pods.UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
 			b.Fatal(err)
@@ -192,10 +183,7 @@ func (l *load) play(b *testing.B, watches int, encoding string, events int) (use
 // watch opens a watch that begins with the state and returns its body as it is on the wire.
 func (l *load) watch(ctx context.Context, b *testing.B, encoding string) io.ReadCloser {
 	b.Helper()
-	secure, err := rest.TLSConfigFor(l.config)
-	if err != nil {
-		b.Fatal(err)
-	}
+	secure := must(rest.TLSConfigFor(l.config))(b)
 	transport := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true, DisableCompression: true}
 	b.Cleanup(transport.CloseIdleConnections)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.config.Host+"/api/v1/namespaces/"+namespace+
@@ -206,10 +194,7 @@ func (l *load) watch(ctx context.Context, b *testing.B, encoding string) io.Read
 	req.Header.Set("Accept", "application/vnd.kubernetes.protobuf")
 	req.Header.Set("Accept-Encoding", encoding)
 	req.Header.Set("Authorization", "Bearer "+l.config.BearerToken)
-	res, err := transport.RoundTrip(req)
-	if err != nil {
-		b.Fatal(err)
-	}
+	res := must(transport.RoundTrip(req))(b)
 	if is := cmp.Or(res.Header.Get("Content-Encoding"), "identity"); res.StatusCode != http.StatusOK || is != encoding {
 		b.Fatalf("%s, %s, want %s", res.Status, is, encoding)
 	}
@@ -219,19 +204,10 @@ func (l *load) watch(ctx context.Context, b *testing.B, encoding string) io.Read
 // cpuTime returns the CPU time of a process; see proc_pid_stat(5). Its unit is 10 ms.
 func cpuTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	stat := must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(b)
 	_, after, _ := strings.Cut(string(stat), ") ")
 	fields := strings.Fields(after)
-	user, err := strconv.ParseInt(fields[11], 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	system, err := strconv.ParseInt(fields[12], 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
+	user := must(strconv.ParseInt(fields[11], 10, 64))(b)
+	system := must(strconv.ParseInt(fields[12], 10, 64))(b)
 	return time.Duration(user+system) * 10 * time.Millisecond
 }

@@ -99,10 +99,7 @@ func version(obj any) string {
 // startCache runs a cache until the end of the test.
 func startCache(t *testing.T, config *rest.Config, opts cache.Options) cache.Cache {
 	t.Helper()
-	c, err := cache.New(config, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(cache.New(config, opts))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -117,10 +114,7 @@ func startCache(t *testing.T, config *rest.Config, opts cache.Options) cache.Cac
 // handle adds a handler to the informer of objects like obj, and returns its calls.
 func handle(t *testing.T, c cache.Cache, obj client.Object) eventCalls {
 	t.Helper()
-	inf, err := c.GetInformer(t.Context(), obj)
-	if err != nil {
-		t.Fatal(err)
-	}
+	inf := must(c.GetInformer(t.Context(), obj))(t)
 	calls := make(eventCalls, 10)
 	if _, err := inf.AddEventHandler(calls); err != nil {
 		t.Fatal(err)
@@ -138,5 +132,16 @@ func expect(t *testing.T, calls eventCalls, want ...string) {
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
 		t.Errorf("call %q, want %q", got, want)
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

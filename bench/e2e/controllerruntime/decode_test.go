@@ -67,10 +67,7 @@ func TestForManager(t *testing.T) {
 			if c.other {
 				of = plain
 			}
-			httpClient, err := rest.HTTPClientFor(of)
-			if err != nil {
-				t.Fatal(err)
-			}
+			httpClient := must(rest.HTTPClientFor(of))(t)
 			made := startCache(t, config, cache.Options{
 				HTTPClient:  httpClient,
 				NewInformer: newInformer,

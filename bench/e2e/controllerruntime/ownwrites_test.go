@@ -40,14 +40,8 @@ func TestReadYourWrites(t *testing.T) {
 }
 
 func testReadYourWrites(t *testing.T, opts informer.Options) {
-	srv, err := apiserver.Open(apiserver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := must(apiserver.Open(apiserver.Options{}))(t)
+	url := must(srv.Start())(t)
 	transport := &http.Transport{}
 	t.Cleanup(func() {
 		if err := srv.Close(); err != nil {

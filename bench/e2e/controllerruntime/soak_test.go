@@ -386,18 +386,9 @@ func TestSoak(t *testing.T) {
 	for i := range specs {
 		specs[i].Until = fault.Duration(until)
 	}
-	inj, err := fault.New(specs, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, err := apiserver.Open(apiserver.Options{Wrap: inj.Wrap, BookmarkInterval: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	inj := must(fault.New(specs, 1))(t)
+	srv := must(apiserver.Open(apiserver.Options{Wrap: inj.Wrap, BookmarkInterval: 100 * time.Millisecond}))(t)
+	url := must(srv.Start())(t)
 	transport := &http.Transport{}
 	ctx, cancel := context.WithTimeout(t.Context(), *soak+10*time.Minute)
 	var running sync.WaitGroup
@@ -412,10 +403,7 @@ func TestSoak(t *testing.T) {
 	})
 
 	// The writer has no faults.
-	direct, err := dynamic.NewForConfig(&rest.Config{Host: url, Transport: srv.Transport("writer"), QPS: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	direct := must(dynamic.NewForConfig(&rest.Config{Host: url, Transport: srv.Transport("writer"), QPS: -1}))(t)
 	resources := map[string]schema.GroupVersionResource{
 		"pods": v1.SchemeGroupVersion.WithResource("pods"), "services": v1.SchemeGroupVersion.WithResource("services"),
 		"replicasets": appsv1.SchemeGroupVersion.WithResource("replicasets"), "widgets": widgetKind.GroupVersion().WithResource("widgets"),
@@ -483,10 +471,7 @@ func TestSoak(t *testing.T) {
 	})
 	for c := range caches {
 		for kind, obj := range soakKinds() {
-			inf, err := caches[c].GetInformer(ctx, obj)
-			if err != nil {
-				t.Fatal(err)
-			}
+			inf := must(caches[c].GetInformer(ctx, obj))(t)
 			if _, err := inf.AddEventHandler(watcher{j, c, kind}); err != nil {
 				t.Fatal(err)
 			}
@@ -536,10 +521,7 @@ func TestSoak(t *testing.T) {
 
 	// Both caches come to have what the server has.
 	for kind, obj := range soakKinds() {
-		list, err := direct.Resource(resources[resourceOf(kind)]).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must(direct.Resource(resources[resourceOf(kind)]).List(ctx, metav1.ListOptions{}))(t)
 		want := map[string]string{}
 		for i := range list.Items {
 			want[list.Items[i].GetName()] = list.Items[i].GetResourceVersion()

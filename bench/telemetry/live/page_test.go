@@ -18,10 +18,7 @@ import (
 
 func shown(t *testing.T, r *Registry) message {
 	t.Helper()
-	m, err := r.message()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(r.message())(t)
 	return m
 }
 
@@ -85,10 +82,7 @@ func TestUpdates(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	var streams []*bufio.Scanner
 	for range maxViewers {
-		res, err := http.Get(s.URL + "/updates")
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must(http.Get(s.URL + "/updates"))(t)
 		defer func() { _ = res.Body.Close() }()
 		if got := res.Header.Get("Content-Type"); got != "text/event-stream" {
 			t.Fatalf("content type %q", got)
@@ -109,10 +103,7 @@ func TestUpdates(t *testing.T) {
 	if !r.Watched() {
 		t.Error("nobody watches")
 	}
-	refused, err := http.Get(s.URL + "/updates")
-	if err != nil {
-		t.Fatal(err)
-	}
+	refused := must(http.Get(s.URL + "/updates"))(t)
 	if _ = refused.Body.Close(); refused.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("the fifth viewer gets %d", refused.StatusCode)
 	}

@@ -71,10 +71,7 @@ func TestEveryMetric(t *testing.T) {
 	q.Add("a")
 	q.ShutDown()
 	r.upstream.NewRetriesMetric("q").Inc()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must(r.Gather())(t)
 	known := map[string]Metric{}
 	for _, m := range append(Metrics(), ClientGoMetrics()...) {
 		known[m.Name] = m
@@ -112,10 +109,7 @@ func TestEveryMetric(t *testing.T) {
 // TestLint: Prometheus's linter reports nothing. The exception: it reserves the label
 // quantile for summaries, which cannot express medians over rounds.
 func TestLint(t *testing.T) {
-	problems, err := testutil.GatherAndLint(prometheus.GathererFunc(played(t).Gather))
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := must(testutil.GatherAndLint(prometheus.GathererFunc(played(t).Gather)))(t)
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, "watchlab_") && p.Metric != latencyQuantile.Name {
 			t.Errorf("%s: %s", p.Metric, p.Text)
@@ -126,10 +120,7 @@ func TestLint(t *testing.T) {
 // find returns the first series of a metric whose labels have all of some values; nil for none.
 func find(t *testing.T, r *Registry, name string, values ...string) *dto.Metric {
 	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must(r.Gather())(t)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			has := func(v string) bool {

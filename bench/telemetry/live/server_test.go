@@ -19,21 +19,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // get returns the status, the content type and the body. It closes the connection.
 func get(t *testing.T, url, accept string) (int, string, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
 	req.Close = true
 	req.Header.Set("Accept", accept)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must(http.DefaultClient.Do(req))(t)
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must(io.ReadAll(res.Body))(t)
 	return res.StatusCode, res.Header.Get("Content-Type"), string(body)
 }
 
@@ -43,10 +34,7 @@ func start(t *testing.T, opts Options) *Server {
 		opts.Registry = New("test", "")
 	}
 	opts.Warn = func(string) {}
-	s, err := Start(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(Start(opts))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -121,10 +109,7 @@ func TestWho(t *testing.T) {
 			{all, "watchlab", all.Token(), http.StatusOK},
 			{pods, "", "", public},
 		} {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, tc.s.URL()+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, tc.s.URL()+path, nil))(t)
 			req.Close = true
 			if tc.user != "" {
 				req.SetBasicAuth(tc.user, tc.password)
@@ -162,14 +147,22 @@ func TestBadAddress(t *testing.T) {
 func TestCloseEndsStreams(t *testing.T) {
 	s := start(t, Options{Addr: "127.0.0.1:0"})
 	defer http.DefaultClient.CloseIdleConnections()
-	res, err := http.Get(s.URL() + "/updates")
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must(http.Get(s.URL() + "/updates"))(t)
 	defer func() { _ = res.Body.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Close(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

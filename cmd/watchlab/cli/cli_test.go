@@ -87,36 +87,6 @@ func with(args []string, more ...string) []string {
 	return append(append([]string{}, args...), more...)
 }
 
-func TestList(t *testing.T) {
-	code, out, errs := call(t, "list")
-	if code != exitOK || errs != "" {
-		t.Fatalf("exit code %d, stderr %q", code, errs)
-	}
-	for _, want := range []string{
-		`inflate +members +of net/http +bounded\n`,
-		`decode +clientgo-protobuf +may change +must not +may change +-\n`,
-		`decode +shared +may change +must not +may change +managedFields\n`,
-		`decode +shared-readonly +refused +must not +refused +managedFields\n`,
-		`decode/metadata\n(  .*\n)*.*trusts\s`,
-		`deltafifo +clientgo-realfifo-batch +in-order +total +none +no +one +unlocked +yes\n`,
-		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked +yes\n`,
-		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked +option\n`,
-		`queue +clientgo-fifo +- +per-key +latest +no +one +locked +yes\n`,
-		`deltafifo +sharded +per-key +per-shard +deltas +yes +many +unlocked +option\n`,
-		`queue +sharded +- +per-shard +latest +yes +many +unlocked +no\n`,
-		`merge +cond `,
-		`store +clientgo +point-in-time +wait for writers\n`,
-		`workqueue +clientgo +per-key\n`,
-		`deltafifo/clientgo-realfifo-batch\n(  .*\n)*.*cache.QueueWithBatch;(\n| )[^/]*k8s.io/client-go v0.37.2\n`,
-		`queue/clientgo-fifo\n(  .*\n)*.*cache.Queue;(\n| )[^/]*k8s.io/client-go v0.37.2\n`,
-		`merge/reference\n  \S`,
-	} {
-		if !regexp.MustCompile(want).MatchString(out) {
-			t.Errorf("no line matches %q in\n%s", want, out)
-		}
-	}
-}
-
 func TestResultsFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "on", "the", "way")
 	args := with(small, "--impl", "cond", "-o", "json", "--out", dir)
@@ -125,13 +95,8 @@ func TestResultsFolder(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
 	var printed lab.Outcome
-	if err := json.Unmarshal([]byte(out), &printed); err != nil {
-		t.Fatal(err)
-	}
-	kept, err := lab.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(out), &printed))
+	kept := must(lab.Load(dir))(t)
 	if len(kept.Comparisons) != 1 || len(kept.Comparisons[0].Cells) != 2 || kept.Comparisons[0].Cells[0].Verdict.Status == lab.Invalid || kept.Comparisons[0].Cells[1].Repeats == "" {
 		t.Errorf("the folder holds %+v", kept.Comparisons)
 	}
@@ -181,21 +146,16 @@ func TestLostEvent(t *testing.T) {
 	if !strings.Contains(row, "invalid: lost") || regexp.MustCompile(`\d[kM ]* ±|\d×`).MatchString(row) {
 		t.Errorf("the row of %s shows figures, or no verdict: %q", lossy, row)
 	}
-	bench, err := os.ReadFile(filepath.Join(dir, "bench.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	bench := must(os.ReadFile(filepath.Join(dir, "bench.txt")))(t)
 	if bytes.Contains(bench, []byte("impl="+lossy)) || !bytes.Contains(bench, []byte("impl=cond")) {
 		t.Errorf("bench.txt must hold cond and not %s:\n%s", lossy, bench)
 	}
 }
 
-func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"list", "--help"}, {"storm", "--help"}, {"storm", "show", "--help"}, {"storm", "list", "--help"}, {"storm"}, {}} {
-		code, out, errs := call(t, args...)
-		if code != exitOK || errs != "" || !strings.Contains(out, "Examples:") {
-			t.Errorf("%v: exit code %d, stderr %q, stdout %q", args, code, errs, out)
-		}
+func TestVersion(t *testing.T) {
+	code, out, errs := call(t, "--version")
+	if code != exitOK || errs != "" || !regexp.MustCompile(`^watchlab version \S+, go1\.`).MatchString(out) {
+		t.Errorf("exit code %d, stderr %q, stdout %q", code, errs, out)
 	}
 }
 
@@ -208,8 +168,25 @@ func TestFreeFolder(t *testing.T) {
 		if date.ReplaceAllString(filepath.Base(got), "") != w || filepath.Dir(got) != root {
 			t.Errorf("got %s, want %s", got, w)
 		}
-		if err := os.Mkdir(got, 0o700); err != nil {
+		noError(t, os.Mkdir(got, 0o700))
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
 			t.Fatal(err)
 		}
+		return v
+	}
+}
+
+// noError ends the test with the error of a call.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

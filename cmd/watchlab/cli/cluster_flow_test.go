@@ -22,14 +22,8 @@ import (
 // simulated returns the kubeconfig of a simulated API server. changed may be nil.
 func simulated(t *testing.T, changed func(apiserver.Change)) (kubeconfig string) {
 	t.Helper()
-	srv, err := apiserver.Open(apiserver.Options{Changed: changed})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := must(apiserver.Open(apiserver.Options{Changed: changed}))(t)
+	url := must(srv.Start())(t)
 	t.Cleanup(func() { _ = srv.Close() })
 	return kubeconfigOf(t, url)
 }
@@ -69,15 +63,10 @@ func newFlow(t *testing.T, barrier string) *flow {
 		t.Fatal(stderr)
 	}
 	// The kubelet mounts the files of the plan.
-	plan, err := f.client.CoreV1().ConfigMaps("watchlab").Get(t.Context(), "watchlab-mine", v1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := must(f.client.CoreV1().ConfigMaps("watchlab").Get(t.Context(), "watchlab-mine", v1.GetOptions{}))(t)
 	dir := t.TempDir()
 	for name, text := range plan.Data {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, fleet.PlanDir, dir)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, fleet.PlanDir, dir)), 0o600))
 	}
 	f.plan = filepath.Join(dir, "plan.yaml")
 	t.Setenv(fleet.NamespaceVar, "watchlab")
@@ -117,10 +106,7 @@ func (f *flow) collected() (o *lab.Outcome, stderr string) {
 	if code != exitOK || !strings.Contains(stdout, "2 shares") || !strings.Contains(stderr, "2 shares merged; results are in "+out) {
 		f.Fatalf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
-	o, err := lab.Load(out)
-	if err != nil {
-		f.Fatal(err)
-	}
+	o = must(lab.Load(out))(f)
 	if code, _, stderr := call(f.T, f.verb("clean")...); code != exitOK {
 		f.Errorf("clean: exit code %d: %s", code, stderr)
 	}

@@ -32,8 +32,6 @@ users: [{name: u, user: {token: t}}]
 contexts: [{name: one, context: {cluster: c, user: u}}]
 current-context: one
 `
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

@@ -31,10 +31,7 @@ func collectable(t *testing.T) []*lab.Share {
 		if code != exitOK {
 			t.Fatal(stderr.String())
 		}
-		o, err := lab.Load(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must(lab.Load(dir))(t)
 		s := &lab.Share{Index: i, Of: 2, Pod: fmt.Sprintf("mine-%d", i), Node: "node-a", Outcome: o}
 		for _, c := range o.Comparisons[0].Cells {
 			s.Starts = append(s.Starts, lab.Start{Cell: c.BenchName(), Round: 1})
@@ -92,10 +89,7 @@ func TestCollectEarly(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		items, err := json.Marshal(maps.Items)
-		if err != nil {
-			t.Fatal(err)
-		}
+		items := must(json.Marshal(maps.Items))(t)
 		answers["configmaps"] = fmt.Sprintf(`"v1", "kind": "ConfigMapList", "items": %s`, items)
 		code, _, stderr := collected(t, "--kubeconfig", kubeconfigOf(t, s.URL), "--name", "mine")
 		for _, want := range []string{"run mine has not ended: 2 pods: 2 absent; ", "watchlab cluster status"} {

@@ -12,15 +12,10 @@ import (
 
 // TestController: watchlab record is a program that watches and writes nothing.
 func TestController(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must(os.Executable())(t)
 	t.Setenv(asCommand, "1") // of the program
 	summary := filepath.Join(t.TempDir(), "summary.md")
-	if err := os.WriteFile(summary, []byte("of another command\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(summary, []byte("of another command\n"), 0o600))
 	t.Setenv("GITHUB_STEP_SUMMARY", summary)
 	dir := filepath.Join(t.TempDir(), "results")
 	args := []string{"controller", "--storm", tiny, "--speed", "100", "--faults", "none", "--out", dir, "--",

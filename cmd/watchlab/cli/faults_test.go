@@ -27,9 +27,7 @@ func TestRunWithFaults(t *testing.T) {
 
 func TestRunWithStaticPodsAndManifests(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
-	if err := os.WriteFile(file, []byte(webPod), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte(webPod), 0o600))
 	code, out, errs := call(t, "run", "--ignore-host", "--storm", tiny, "--pipeline", "kubelet", "--impl", "cond",
 		"--rounds", "1", "--events", "200", "--static", "3", "--manifest", file)
 	if code != exitOK || !strings.Contains(out, "file and http with 3 pods each") {

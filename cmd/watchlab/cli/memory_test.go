@@ -19,10 +19,7 @@ func TestMemory(t *testing.T) {
 	if code != exitInvalid || !strings.Contains(errs, lossy+"/") || !strings.Contains(errs, "invalid: lost") {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
-	o, err := lab.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(lab.Load(dir))(t)
 	if !o.Fresh {
 		t.Error("the outcome doesn't say that each play had a process of its own")
 	}

@@ -15,17 +15,12 @@ import (
 // TestProcesses: processes replace each other, so the first one's id and exit code are those of the run. Flags of
 // the output are passed on. A signal in a later process interrupts the run, and --resume plays the rest.
 func TestProcesses(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must(os.Executable())(t)
 	dir := filepath.Join(t.TempDir(), "out")
 	start := func(args ...string) (*exec.Cmd, *strings.Builder) {
 		cmd, out := exec.Command(self, args...), new(strings.Builder)
 		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), asCommand+"=1"), out, os.Stderr
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, cmd.Start())
 		return cmd, out
 	}
 	load := func() *lab.Outcome {
@@ -41,9 +36,7 @@ func TestProcesses(t *testing.T) {
 	for o := load(); o == nil || o.Env.Processes < 2; o = load() {
 		<-tick.C
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait()
 	// The signal may meet a process that does not handle it yet, or not any more.
 	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted && code != -1 && code != exitInvalid {

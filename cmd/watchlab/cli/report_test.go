@@ -20,10 +20,7 @@ func TestReport(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
 	read := func(name string) string {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must(os.ReadFile(filepath.Join(dir, name)))(t)
 		return string(data)
 	}
 	run := read(lab.RunFile)
@@ -31,9 +28,7 @@ func TestReport(t *testing.T) {
 		if !strings.Contains(read(name), "cond") {
 			t.Errorf("a run's %s doesn't name its variant", name)
 		}
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Remove(filepath.Join(dir, name)))
 	}
 
 	// To standard output, without a file.
@@ -69,12 +64,8 @@ func TestReportOfController(t *testing.T) {
 		Play: record.Play{Program: "new"}, Plan: "none", Round: 1, Verdicts: []verdict.Verdict{{Name: verdict.HotLoop}},
 	}}}
 	var b bytes.Buffer
-	if err := o.WriteJSON(&b); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, controller.ResultFile), b.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.WriteJSON(&b))
+	noError(t, os.WriteFile(filepath.Join(dir, controller.ResultFile), b.Bytes(), 0o644))
 	if code, _, errs := call(t, "report", dir, "-o", "json"); code != exitUsage || !strings.Contains(errs, "--output") {
 		t.Errorf("with -o: exit code %d, stderr %q", code, errs)
 	}

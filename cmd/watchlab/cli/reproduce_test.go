@@ -25,9 +25,7 @@ ignoreHost: true
 claims:
 - {says: It is., unit: events/s, variant: {impl: %[2]s}, baseline: {impl: cond}, relation: at least, bound: %[3]v}
 `, tiny, variant, bound)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -80,9 +78,6 @@ func TestReproduceInterrupted(t *testing.T) {
 
 func content(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile(path))(t)
 	return string(text)
 }

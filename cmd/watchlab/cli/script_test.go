@@ -34,15 +34,10 @@ func TestScripts(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must(os.ReadFile(file))(t)
 			got := play(t, string(want))
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, os.WriteFile(file, []byte(got), 0o644))
 			} else if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("%s (-want +got; -update rewrites it):\n%s", file, diff)
 			}
@@ -55,13 +50,9 @@ func play(t *testing.T, script string) string {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)))
 	}
-	if err := os.CopyFS(dir, os.DirFS("testdata/input")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.CopyFS(dir, os.DirFS("testdata/input")))
 	write("kubeconfig", content(t, unasked(t)))
 	write("large.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n#"+strings.Repeat("x", 2<<20))
 	commands, files := script, ""
@@ -111,16 +102,10 @@ func played(t *testing.T, line string) string {
 		t.Setenv(name, value)
 		defer func() { _ = os.Unsetenv(name) }()
 	}
-	before, err := filepath.Glob("*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must(filepath.Glob("*"))(t)
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), words, &stdout, &stderr)
-	after, err := filepath.Glob("*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must(filepath.Glob("*"))(t)
 	if oneLine := strings.Count(stderr.String(), "\n") == 1 && strings.HasPrefix(stderr.String(), "watchlab: "); code == exitUsage && (!oneLine || stdout.Len() > 0 || len(after) > len(before)) {
 		t.Errorf("%s: bad input is not one line, or writes: %q, %q, %q", line, stdout.String(), stderr.String(), after)
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/spf13/cobra"
 
 	"watchlab/bench/fleet"
 )
@@ -146,9 +147,7 @@ func guard(t *testing.T) *guarded {
 	t.Cleanup(answers.Close)
 	g.server = answers.URL
 	temp := g.to("tmp")
-	if err := os.Mkdir(temp, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Mkdir(temp, 0o755))
 	for name, value := range map[string]string{
 		"TMPDIR":                temp,
 		asCommand:               "1",
@@ -379,6 +378,15 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 // failing are verbs without a good call: those of a cluster need one, cell a pipe of run --memory.
 // knee and scale write as run does.
 var failing = []string{"cluster status", "cluster clean", "cell", "knee", "scale"}
+
+// verbs are all commands below the root.
+func verbs(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, c := range cmd.Commands() {
+		all = append(all, verbs(c)...)
+	}
+	return all
+}
 
 // TestSecrets plants secrets wherever a user has them and calls each verb with good and failing input. None is
 // in what the command prints, writes or serves, except where the user asks for it: record --keep, trace convert

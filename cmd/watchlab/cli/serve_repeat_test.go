@@ -21,9 +21,7 @@ func TestServeRepeats(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			kubeconfig, manifests := filepath.Join(dir, "kc"), filepath.Join(dir, "settings.yaml")
-			if err := os.WriteFile(manifests, []byte(settings), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(manifests, []byte(settings), 0o600))
 			out, end := serving(t, slices.Concat([]string{
 				"--storm", tiny, "--manifest", manifests, "--kubeconfig-out", kubeconfig, "--speed", "1000", "--start", "2", "--repeat", "2",
 			}, faults)...)
@@ -33,18 +31,12 @@ func TestServeRepeats(t *testing.T) {
 			c := clientOf(t, kubeconfig)
 			ctx := t.Context()
 			open := func() watch.Interface {
-				w, err := c.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := must(c.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{}))(t)
 				return w
 			}
 			// names returns the current pods by version.
 			names := func() map[string]string {
-				list, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				list := must(c.CoreV1().Pods("").List(ctx, metav1.ListOptions{}))(t)
 				all := map[string]string{}
 				for _, p := range list.Items {
 					all[p.Namespace+"/"+p.Name] = p.ResourceVersion
@@ -96,10 +88,7 @@ func TestServeRepeatsWhereNobodyWatches(t *testing.T) {
 	out, end := serving(t, "--storm", tiny, "--kubeconfig-out", kubeconfig, "--speed", "0.001", "--repeat", "0")
 	c := clientOf(t, kubeconfig)
 	for n := range 3 {
-		w, err := c.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must(c.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{}))(t)
 		w.Stop()
 		awaitCount(t, out, "the storm ends before its time", n+1)
 		awaitCount(t, out, "as it was at first", n+1)

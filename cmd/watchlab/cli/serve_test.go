@@ -73,20 +73,11 @@ func serving(t *testing.T, args ...string) (out *output, end func() (code int, s
 
 func clientOf(t *testing.T, kubeconfig string) *kubernetes.Clientset {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(clientcmd.BuildConfigFromFlags("", kubeconfig))(t)
 	config.QPS = -1
-	hc, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hc := must(rest.HTTPClientFor(config))(t)
 	t.Cleanup(hc.CloseIdleConnections)
-	client, err := kubernetes.NewForConfigAndClient(config, hc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must(kubernetes.NewForConfigAndClient(config, hc))(t)
 	return client
 }
 

@@ -26,10 +26,7 @@ type knock struct {
 func knocks(t *testing.T, client *http.Client, method, url string, all ...knock) {
 	t.Helper()
 	for _, k := range all {
-		req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
 		if k.token != "" {
 			req.Header.Set("Authorization", "Bearer "+k.token)
 		}
@@ -39,10 +36,7 @@ func knocks(t *testing.T, client *http.Client, method, url string, all ...knock)
 		if k.host != "" {
 			req.Host = k.host
 		}
-		res, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must(client.Do(req))(t)
 		if err := res.Body.Close(); err != nil {
 			t.Error(err)
 		}
@@ -63,10 +57,7 @@ func TestStrangers(t *testing.T) {
 	t.Run("API", func(t *testing.T) {
 		kubeconfig := filepath.Join(t.TempDir(), "kc")
 		_, end := serving(t, "--storm", tiny, "--kubeconfig-out", kubeconfig)
-		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must(clientcmd.BuildConfigFromFlags("", kubeconfig))(t)
 		token := config.BearerToken
 		for _, path := range []string{"/", "/api", "/apis", "/openapi/v2", "/version", "/healthz", "/metrics", "/debug/pprof/",
 			"/api/v1/pods", "/api/v1/pods?watch=1", "/api/v1/namespaces/default/pods/one", "/apis/apps/v1/deployments"} {
@@ -122,9 +113,7 @@ func starting(t *testing.T, stderr *output, args []string) (end func()) {
 func planned(t *testing.T, index, plan string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "plan.yaml")
-	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte(plan), 0o600))
 	t.Setenv(fleet.IndexVar, index)
 	t.Setenv(fleet.PodVar, "pod-"+index)
 	return file

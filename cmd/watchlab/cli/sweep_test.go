@@ -22,10 +22,7 @@ func sweepRun(t *testing.T, args ...string) (*lab.Outcome, string) {
 	if code != exitOK {
 		t.Fatalf("%q: exit code %d, stderr %q, stdout\n%s", args, code, errs, out)
 	}
-	o, err := lab.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(lab.Load(dir))(t)
 	if _, err := os.Stat(filepath.Join(dir, lab.ReportFile)); err != nil {
 		t.Error(err)
 	}

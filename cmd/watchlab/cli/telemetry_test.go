@@ -49,10 +49,7 @@ func TestDash(t *testing.T) {
 		"/healthz": "ok",
 		"/page.js": "EventSource",
 	} {
-		res, err := http.Get(m[1] + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must(http.Get(m[1] + path))(t)
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {

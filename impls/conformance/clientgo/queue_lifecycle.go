@@ -26,7 +26,6 @@ var lifecycleChecks = []queueCheck{
 	{Name: "producers go on during process", For: all(unlocked, room(1001)), Run: on(producersGoOn)},
 	{Name: "idle costs no CPU time", For: all(ours, idleSetup), Run: idleQueueCost},
 	{Name: "batch size", For: all(batched, room(17)), Run: batchSize},
-	{Name: "a batch ends with the initial list", For: all(batched, room(3)), Run: batchEndsWithInitialList},
 	{Name: "many keys come and go", For: all(room(1000), func(s queueSetup) bool { return s.path == byPop }), Run: comeAndGo},
 }
 
@@ -254,19 +253,6 @@ func batchSize(t *testing.T, s queueSetup) {
 	}
 	if pops, most := len(r.popped)-from, (n-1)/s.batchSize()+3; pops > most {
 		t.Errorf("%d distinct keys took %d pops, want at most %d", n, pops, most)
-	}
-}
-
-func batchEndsWithInitialList(t *testing.T, s queueSetup) {
-	r := s.oneShard().new(t)
-	r.do(r.push(r.queue, listOf("9", pod("a", 9), pod("b", 9))), r.queue.Add(pod("c", 2)), r.queue.Add(pod("d", 3)))
-	r.drain()
-	for _, p := range r.popped {
-		for _, d := range p.deltas {
-			if initial := d.Type == cache.Replaced || d.Type == cache.ReplacedAll; initial != p.initial {
-				t.Errorf("%s was popped with isInInitialList=%t", word(d), p.initial)
-			}
-		}
 	}
 }
 

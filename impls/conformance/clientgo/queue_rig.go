@@ -1,7 +1,6 @@
 package clientgo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -166,30 +165,6 @@ func on(check func(*queueRig)) func(*testing.T, queueSetup) {
 func bubble(check func(*queueRig)) func(*testing.T, queueSetup) {
 	return func(t *testing.T, s queueSetup) {
 		synctest.Test(t, func(t *testing.T) { check(s.new(t)) })
-	}
-}
-
-// full returns a rig whose queue is full of one event each of many keys, and
-// whose producers do not wait: calls without room fail at once.
-func (s queueSetup) full(t *testing.T) *queueRig {
-	t.Helper()
-	r := s.new(t, func(o *deltafifo.Options) { o.Context = canceled() })
-	r.fill("k", 0)
-	return r
-}
-
-// fill adds keys of a name until the queue is full, and tests that it accepts
-// exactly its capacity, of which so much is in use.
-func (r *queueRig) fill(name string, used int) {
-	r.t.Helper()
-	for i := used; i <= r.Capacity; i++ {
-		err := r.queue.Add(pod(fmt.Sprintf("%s%d", name, i), i))
-		switch {
-		case i < r.Capacity && err != nil:
-			r.t.Fatalf("with %d of %d in use, Add returned %v", i, r.Capacity, err)
-		case i == r.Capacity && !errors.Is(err, context.Canceled):
-			r.t.Fatalf("with all %d in use, Add returned %v, want the error of the context", i, err)
-		}
 	}
 }
 

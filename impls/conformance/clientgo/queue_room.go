@@ -2,7 +2,6 @@ package clientgo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -13,30 +12,11 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// roomChecks: capacity, and producers that wait for room.
+// roomChecks: producers that wait for room. That capacity is exact is part of the model.
 var roomChecks = []queueCheck{
-	{Name: "capacity is exact", For: bounded, Run: exactCapacity},
 	{Name: "a producer blocks when full", For: bounded, Run: bubble(producerWaits)},
 	{Name: "the context ends the wait", For: bounded, Run: contextEndsWait},
 	{Name: "Close wakes blocked producers", For: bounded, Run: bubble(closeWakesProducers)},
-}
-
-func exactCapacity(t *testing.T, s queueSetup) {
-	r := s.full(t)
-	if deltas(s) {
-		for _, call := range s.calls() {
-			if err := s.push(r.queue, call); !errors.Is(err, context.Canceled) {
-				t.Errorf("%s of a full queue returned %v, want the error of the context", word(call), err)
-			}
-		}
-	}
-	// A call that failed queued nothing, and a pop makes room again.
-	for range 3 {
-		if got := len(r.drain()); got != s.Capacity {
-			t.Fatalf("popped %d events of a queue that accepted %d", got, s.Capacity)
-		}
-		r.fill("k", 0)
-	}
 }
 
 // fillBlocking adds capacity keys to a queue whose producers wait.

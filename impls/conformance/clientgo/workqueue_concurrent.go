@@ -176,7 +176,7 @@ func drainDuringDones(t *testing.T, s workSetup) {
 func randomWork(t *testing.T, s workSetup) {
 	kinds := []string{"add", "add", "add", "get", "get", "done", "done", "done", "len", "down", "shutdown"}
 	operations := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) operation {
-		return operation{rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.StringMatching("[a-e]").Draw(t, "item")}
+		return operation{rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.StringMatching("[a-e]|[a-z]").Draw(t, "item")}
 	}), 60, 200)
 	rapid.Check(t, func(t *rapid.T) {
 		r, m := s.new(t).watchdog(), workModel{ordered: fifoWork(s)}

@@ -97,15 +97,3 @@ func TestMailboxQuestionBeside(t *testing.T) {
 		})
 	}
 }
-
-// TestMailboxWaitEnds: Close answers a waiting question.
-func TestMailboxWaitEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, taken := waiting()
-		m.Close()
-		synctest.Wait()
-		if len(taken) != 1 || <-taken != 0 {
-			t.Error("the question waits after Close")
-		}
-	})
-}

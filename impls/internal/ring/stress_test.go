@@ -58,77 +58,42 @@ func drain(ctx context.Context, q ring.Queue[event], producers int) (account, er
 	}
 }
 
-// TestStress: in every interleaving, the events of each producer are popped once and in order.
+// TestStress: in every interleaving, the accepted events of each producer are popped once and in order,
+// refused ones are not, and all goroutines return. Of the producers of a round, each pushes, tries to,
+// or cancels its wait at about the time at which there may be room; the round ends with all events, or
+// with Close at a random time.
 func TestStress(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
-		for _, producers := range []int{1, 2, 8} {
-			each := 4000
-			if testing.Short() {
-				each = 1500
-			}
-			ctx, cancel := context.WithCancel(ctx)
-			q := newQueue[event](t, s)
-			var wg sync.WaitGroup
-			for p := range producers {
-				wg.Go(func() {
-					for n := range each {
-						if err := q.Push(ctx, newEvent(p, n)); err != nil {
-							t.Errorf("producer %d: push %d: %v", p, n, err)
-							return
-						}
-					}
-				})
-			}
-			go func() {
-				wg.Wait()
-				q.Close()
-			}()
-			a, err := drain(ctx, q, producers)
-			if err != nil {
-				t.Error(err)
-				cancel()
-			}
-			wg.Wait()
-			cancel()
-			q.Close()
-			for p, n := range a.next {
-				if n != each && !t.Failed() {
-					t.Errorf("producer %d: %d of %d events came", p, n, each)
-				}
-			}
-			if l := q.Len(); l != 0 && !t.Failed() {
-				t.Errorf("a drained queue has length %d", l)
-			}
+		rounds, each := 24, 800
+		if testing.Short() {
+			rounds, each = 12, 300
 		}
-	})
-}
-
-// TestClose: Close at a random time. Accepted values are popped, refused ones are
-// not, and all goroutines return.
-func TestClose(t *testing.T) {
-	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
-		for range 60 {
-			const producers = 4
-			ctx, cancel := context.WithCancel(ctx)
+		for round := range rounds {
+			producers := []int{1, 2, 8}[round%3]
+			closes := round%2 > 0
+			closeAt := int64(rand.IntN(producers * each))
 			q := newQueue[event](t, s)
-			closeAt := rand.IntN(600)
 			var pushed atomic.Int64
-			var accepted [producers]int
+			accepted := make([]int, producers)
 			var wg sync.WaitGroup
 			for p := range producers {
 				wg.Go(func() {
-					for n := range 400 {
-						err := q.Push(ctx, newEvent(p, n))
-						if errors.Is(err, ring.ErrClosed) {
-							break
-						}
-						if err != nil {
-							t.Errorf("producer %d: push %d: %v", p, n, err)
-							break
-						}
-						accepted[p]++
-						if pushed.Add(1) == int64(closeAt) {
-							q.Close()
+					for accepted[p] < each {
+						err := pushAs((p+round/6)%3, ctx, q, newEvent(p, accepted[p]))
+						switch {
+						case err == nil:
+							accepted[p]++
+							if pushed.Add(1) == closeAt && closes {
+								q.Close()
+							}
+						case closes && errors.Is(err, ring.ErrClosed):
+							return
+						case ctx.Err() != nil || !errors.Is(err, context.Canceled) && !errors.Is(err, ring.ErrFull):
+							t.Errorf("producer %d: push %d: %v", p, accepted[p], err)
+							return
+						default:
+							// On one processor those that give up would run among themselves for a whole time slice.
+							runtime.Gosched()
 						}
 					}
 				})
@@ -140,17 +105,16 @@ func TestClose(t *testing.T) {
 			a, err := drain(ctx, q, producers)
 			if err != nil {
 				t.Error(err)
-				cancel()
+				q.Close()
 			}
 			wg.Wait()
-			cancel()
 			for p, n := range a.next {
-				if n != accepted[p] && !t.Failed() {
+				if n != accepted[p] && err == nil {
 					t.Errorf("producer %d: %d events came, %d were accepted", p, n, accepted[p])
 				}
 			}
-			if err := q.TryPush(event{}); !errors.Is(err, ring.ErrClosed) {
-				t.Errorf("a push after Close returned %v", err)
+			if err := q.TryPush(event{}); !errors.Is(err, ring.ErrClosed) || q.Len() != 0 {
+				t.Errorf("a push after Close returned %v; %d wait in a drained queue", err, q.Len())
 			}
 			if t.Failed() {
 				return
@@ -159,107 +123,16 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestCancel: producers that cancel their wait for room take no wake-up from
-// others, and their values are not queued.
-func TestCancel(t *testing.T) {
-	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
-		const producers, each = 8, 300
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		q := newQueue[event](t, s)
-		var wg sync.WaitGroup
-		for p := range producers {
-			wg.Go(func() {
-				for n := 0; n < each; {
-					try, giveUp := context.WithCancel(ctx)
-					if p%2 == 0 {
-						// At about the time at which there may be room.
-						go giveUp()
-					}
-					err := q.Push(try, newEvent(p, n))
-					giveUp()
-					switch {
-					case err == nil:
-						n++
-					case ctx.Err() != nil || !errors.Is(err, context.Canceled):
-						t.Errorf("producer %d: push %d: %v", p, n, err)
-						return
-					default:
-						// On one processor those that give up would run
-						// among themselves for a whole time slice.
-						runtime.Gosched()
-					}
-				}
-			})
-		}
-		go func() {
-			wg.Wait()
-			q.Close()
-		}()
-		a, err := drain(ctx, q, producers)
-		if err != nil {
-			t.Error(err)
-			cancel()
-		}
-		wg.Wait()
-		for p, n := range a.next {
-			if n != each && !t.Failed() {
-				t.Errorf("producer %d: %d of %d events came", p, n, each)
-			}
-		}
-	})
-}
-
-// TestCloseWhilePushing lets Close meet producers that do nothing but push: it
-// must know exactly which of them were accepted.
-func TestCloseWhilePushing(t *testing.T) {
-	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
-		rounds := 40
-		if runtime.GOMAXPROCS(0) == 1 {
-			// Close runs only when a time slice has ended.
-			rounds = 10
-		}
-		if testing.Short() {
-			rounds /= 2
-		}
-		for range rounds {
-			q := newQueue[event](t, s)
-			begun := 100
-			if s.capacity > 0 {
-				begun = min(begun, s.capacity)
-			}
-			var accepted [2]int
-			var wg sync.WaitGroup
-			for p := range accepted {
-				wg.Go(func() {
-					for {
-						switch err := q.TryPush(newEvent(p, accepted[p])); {
-						case err == nil:
-							accepted[p]++
-						case errors.Is(err, ring.ErrClosed):
-							return
-						default:
-							runtime.Gosched()
-						}
-					}
-				})
-			}
-			wg.Go(func() {
-				for q.Len() < begun {
-					runtime.Gosched()
-				}
-				q.Close()
-			})
-			wg.Wait()
-			a, err := drain(ctx, q, len(accepted))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for p, n := range a.next {
-				if n != accepted[p] {
-					t.Fatalf("producer %d: %d events came, %d were accepted", p, n, accepted[p])
-				}
-			}
-		}
-	})
+// pushAs pushes as a producer of one of three kinds.
+func pushAs(kind int, ctx context.Context, q ring.Queue[event], e event) error {
+	switch kind {
+	case 0:
+		return q.Push(ctx, e)
+	case 1:
+		return q.TryPush(e)
+	}
+	try, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	go giveUp()
+	return q.Push(try, e)
 }

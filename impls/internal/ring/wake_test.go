@@ -3,7 +3,6 @@ package ring_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,97 +10,8 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// TestPingPong sleeps and wakes as often as it can: each round the consumer
-// waits for one value and answers it.
-func TestPingPong(t *testing.T) {
-	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
-		const rounds = 2000
-		ping, pong := newQueue[int](t, s), newQueue[int](t, s)
-		receive := func(q ring.Queue[int], want int) error {
-			if err := wait(ctx, q); err != nil {
-				return err
-			}
-			var got [2]int
-			if n := pop(q, got[:]); n != 1 || got[0] != want {
-				t.Errorf("round %d: popped %v", want, got[:n])
-			}
-			return nil
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for i := range rounds {
-				if err := receive(ping, i); err != nil {
-					t.Errorf("round %d: ping: %v", i, err)
-					return
-				}
-				if err := pong.Push(ctx, i); err != nil {
-					t.Errorf("round %d: pong: %v", i, err)
-				}
-			}
-		})
-		for i := range rounds {
-			if err := ping.Push(ctx, i); err != nil {
-				t.Fatalf("round %d: ping: %v", i, err)
-			}
-			if err := receive(pong, i); err != nil {
-				t.Fatalf("round %d: pong: %v", i, err)
-			}
-		}
-		wg.Wait()
-	})
-}
-
-// The bubble of synctest waits until every goroutine of it sleeps, and fails
-// where one spins or sleeps for ever.
-
-func TestWaitSleeps(t *testing.T) {
-	for _, s := range allShapes {
-		synctest.Test(t, func(t *testing.T) {
-			q := newQueue[int](t, s)
-			woken := false
-			go func() {
-				if err := q.Wait(); err != nil {
-					t.Error(err)
-				}
-				woken = true
-			}()
-			synctest.Wait()
-			if woken {
-				t.Fatal("Wait returned from an empty queue")
-			}
-			if err := q.TryPush(1); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			if !woken {
-				t.Fatal("Wait slept through a push")
-			}
-			var got [1]int
-			if n := pop(q, got[:]); n != 1 || got[0] != 1 {
-				t.Fatalf("popped %v", got[:n])
-			}
-		})
-	}
-}
-
-func TestWaitEnds(t *testing.T) {
-	for _, s := range allShapes {
-		synctest.Test(t, func(t *testing.T) {
-			q := newQueue[int](t, s)
-			var err error
-			go func() { err = q.Wait() }()
-			synctest.Wait()
-			q.Close()
-			q.Close()
-			synctest.Wait()
-			if !errors.Is(err, ring.ErrClosed) {
-				t.Fatalf("Wait returned %v, want ErrClosed", err)
-			}
-		})
-	}
-}
-
-// TestPushSleeps: producers wait for room in their order, and each gets a place as one is made.
+// TestPushSleeps: producers wait for room in their order, and each gets a place as one is made. The bubble
+// of synctest waits until every goroutine of it sleeps, and fails where one spins or sleeps for ever.
 func TestPushSleeps(t *testing.T) {
 	for _, s := range shapes(1, 2, 7) {
 		synctest.Test(t, func(t *testing.T) {

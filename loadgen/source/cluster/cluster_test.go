@@ -73,23 +73,14 @@ func TestDetached(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reading the recording takes long, and one goroutine does it")
 	}
-	s, err := trace.Load("recorded-nodeloss")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := NewWriter(&Cluster{}, podResource, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(trace.Load("recorded-nodeloss"))(t)
+	w := must(NewWriter(&Cluster{}, podResource, "test"))(t)
 	bound := 0
 	// A sample of 2 %: the pods are similar.
 	for i := 0; i < len(s.Events); i += 50 {
 		original := s.Events[i].Object.(*v1.Pod)
 		before := original.DeepCopy()
-		u, err := w.object(original)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := must(w.object(original))(t)
 		if original.Spec.NodeName != "" {
 			bound++
 		}
@@ -135,15 +126,23 @@ func TestWriterErrors(t *testing.T) {
 			t.Errorf("run %q was taken", run)
 		}
 	}
-	w, err := NewWriter(&Cluster{}, podResource, "run")
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(NewWriter(&Cluster{}, podResource, "run"))(t)
 	leases := &storm.Storm{Resource: schema.GroupVersionResource{Version: "v1", Resource: "leases"}}
 	if _, err := w.Play(t.Context(), leases, nil); !errors.Is(err, ErrNotWritable) {
 		t.Errorf("leases by a writer of pods: %v", err)
 	}
 	if name := w.namespace(strings.Repeat("x", 70)); len(name) != 63 {
 		t.Errorf("a namespace of %d characters", len(name))
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

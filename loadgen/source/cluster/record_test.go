@@ -52,14 +52,8 @@ func changing(n int) *storm.Storm {
 // serve serves a storm until the test ends.
 func serve(t *testing.T, s *storm.Storm, opts apiserver.Options) (*apiserver.Server, *rest.Config) {
 	t.Helper()
-	srv, err := apiserver.New(s, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := must(apiserver.New(s, opts))(t)
+	url := must(srv.Start())(t)
 	transport := &http.Transport{}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
@@ -178,10 +172,7 @@ func TestRecord(t *testing.T) {
 	s, g := changing(n), &gate{}
 	srv, config := serve(t, s, apiserver.Options{Retain: retain, Wrap: g.wrap})
 	var file bytes.Buffer
-	w, err := trace.NewWriter(&file, trace.Header{Resources: []trace.Resource{podResource.Traced()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(trace.NewWriter(&file, trace.Header{Resources: []trace.Resource{podResource.Traced()}}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	got := startRecord(ctx, w, RecordOptions{Config: config})
@@ -227,10 +218,7 @@ func TestRecord(t *testing.T) {
 	if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := trace.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(trace.Load(path))(t)
 	if err := r.Validate(); err != nil {
 		t.Error(err)
 	}

@@ -121,10 +121,7 @@ func TestWriterOutage(t *testing.T) {
 					}
 					return true, &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"labels": map[string]any{RunLabel: "run"}}}}, nil
 				})
-				w, err := NewWriter(&Cluster{dynamic: client}, podResource, "run")
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := must(NewWriter(&Cluster{dynamic: client}, podResource, "run"))(t)
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
 				got, err := w.Play(ctx, s, pace.Unpaced)

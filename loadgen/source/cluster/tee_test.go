@@ -115,10 +115,7 @@ func TestTeeCatchesUp(t *testing.T) {
 		podList("10", pod("a", "1"), pod("b", "2"), pod("d", "3"), pod("e", "4")),
 		podList("30", pod("b", "2"), pod("c", "25"), another(pod("d", "26")), pod("e", "27")),
 	)
-	tee, err := FollowListerWatcher(podResource, s, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tee := must(FollowListerWatcher(podResource, s, 100))(t)
 	defer tee.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -151,10 +148,7 @@ func TestTeeCatchesUp(t *testing.T) {
 	// Any number of clients can list and watch the log.
 	src := tee.Source()
 	defer func() { _ = src.Close() }()
-	list, err := cache.ToListerWatcherWithContext(src.ListerWatcher()).ListWithContext(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must(cache.ToListerWatcherWithContext(src.ListerWatcher()).ListWithContext(ctx, metav1.ListOptions{}))(t)
 	if pods := list.(*v1.PodList); len(pods.Items) != 4 || pods.ResourceVersion != "10" {
 		t.Errorf("listed %d pods at %s", len(pods.Items), pods.ResourceVersion)
 	}
@@ -165,10 +159,7 @@ func TestTeeCatchesUp(t *testing.T) {
 func TestBreaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(podList("10", pod("a", "1")), podList("30", pod("a", "1")), podList("50", pod("a", "1")))
-		tee, err := FollowListerWatcher(podResource, s, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tee := must(FollowListerWatcher(podResource, s, 100))(t)
 		defer tee.Close()
 		var want Breaks
 		check := func(when string) {
@@ -318,14 +309,8 @@ func TestAuditOverHTTP(t *testing.T) {
 	const pods = 1500
 	made := changing(pods)
 	srv, config := serve(t, made, apiserver.Options{})
-	c, err := For(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tee, err := NewTee(c, podResource, Scope{}, 10_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(For(config))(t)
+	tee := must(NewTee(c, podResource, Scope{}, 10_000))(t)
 	defer tee.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -48,10 +48,7 @@ func (a *Anonymiser) text(s string) string { return a.replacement(name, s) }
 // frames reads frames of a recording: the first ones of each resource, and every nth of the others.
 func frames(t testing.TB, path string, first, nth int) []trace.Frame {
 	t.Helper()
-	f, err := trace.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must(trace.Open(path))(t)
 	defer func() { _ = f.Close() }()
 	r := trace.NewReader(f, path)
 	count := map[trace.Resource]int{}
@@ -103,10 +100,7 @@ func TestRecordings(t *testing.T) {
 		a := withKey(testKey)
 		for _, f := range frames(t, path, 10, nth) {
 			before := bytes.Clone(f.Object)
-			g, err := a.Frame(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := must(a.Frame(f))(t)
 			if !bytes.Equal(before, f.Object) || g.Offset != f.Offset || g.Type != f.Type || g.Resource != f.Resource {
 				t.Fatalf("%s: %v became %v", path, f, g)
 			}
@@ -157,10 +151,7 @@ func TestRecordings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	golden, err := os.ReadFile("testdata/kept.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	golden := must(os.ReadFile("testdata/kept.txt"))(t)
 	allowed := set(strings.Split(string(golden), "\n")...)
 	for s := range kept {
 		if !allowed[s] {
@@ -230,10 +221,7 @@ func TestStorm(t *testing.T) {
 	var was, is bytes.Buffer
 	w, x := trace.NewLineWriter(&was, false), trace.NewLineWriter(&is, false)
 	for _, f := range frames(t, "recorded-nodeloss", 200, 1e6) {
-		g, err := a.Frame(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must(a.Frame(f))(t)
 		if err := errors.Join(w.Write(f), x.Write(g)); err != nil {
 			t.Fatal(err)
 		}
@@ -246,10 +234,7 @@ func TestStorm(t *testing.T) {
 		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := trace.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must(trace.Load(path))(t)
 		if err := s.Validate(); err != nil {
 			t.Fatal(err)
 		}
@@ -450,10 +435,7 @@ func TestCustom(t *testing.T) {
 		`"spec":{"replicas":3,"template":{"spec":{"containers":[{"image":"corp/payroll:1","resources":{"limits":{"cpu":"100m"}}}]}},` +
 		`"payrollRules":{"salary":"high"},"ref":{"kind":"Widget","apiVersion":"other.example.com/v2","name":"payroll"}},` +
 		`"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","reason":"Payday","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`
-	out, err := a.object(kind, []byte(in))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must(a.object(kind, []byte(in)))(t)
 	if len(out) != len(in) {
 		t.Errorf("%d bytes became %d", len(in), len(out))
 	}
@@ -493,17 +475,11 @@ func TestCanaries(t *testing.T) {
 			`{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"livenessProbe":{"httpGet":{"httpHeaders":[{"name":"Authorization","value":%s}]}}}]}}`,
 			`{"kind":"Vault","apiVersion":"example.com/v1","spec":{"token":%s,"list":[%[1]s],"deep":{"type":%[1]s,"cpu":%[1]s}}}`,
 		} {
-			text, err := json.Marshal(canary)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must(json.Marshal(canary))(t)
 			var was map[string]any
 			in := fmt.Sprintf(place, text)
 			decode(t, []byte(in), &was)
-			out, err := a.object((&unstructured.Unstructured{Object: was}).GroupVersionKind(), []byte(in))
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must(a.object((&unstructured.Unstructured{Object: was}).GroupVersionKind(), []byte(in)))(t)
 			eachString(t, []byte(in), out, func(was, is string) {
 				if was == canary && (strings.Trim(is, opaqueDigits) != "" && !strings.Contains(in, `"data"`) || is == was) {
 					t.Errorf("%q became %q in %s", was, is, place)
@@ -549,10 +525,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	for network, ip := range map[string]string{"10.207.19.0/24": "10.207.19.77", "2001:db8::/32": "2001:db8:7::1"} {
-		net, err := netip.ParsePrefix(a.text(network))
-		if err != nil {
-			t.Fatal(err)
-		}
+		net := must(netip.ParsePrefix(a.text(network)))(t)
 		if got := netip.MustParseAddr(a.text(ip)); !net.Contains(got) {
 			t.Errorf("%v is not in %v", got, net)
 		}
@@ -642,4 +615,15 @@ func BenchmarkObject(b *testing.B) {
 	}
 	b.ReportMetric(float64(size)/b.Elapsed().Seconds()/1e6, "MB/s")
 	b.ReportMetric(float64(b.N*len(all))/b.Elapsed().Seconds(), "objects/s")
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

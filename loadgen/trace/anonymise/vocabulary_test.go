@@ -31,10 +31,7 @@ func TestVocabulary(t *testing.T) {
 		"k8s.io/api":          {"."},
 		"k8s.io/apimachinery": {"pkg/apis/meta/v1", "pkg/types"},
 	} {
-		out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must(exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output())(t)
 		root := strings.TrimSpace(string(out))
 		for _, folder := range folders {
 			err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
@@ -61,10 +58,7 @@ func TestVocabulary(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile("vocabulary.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must(os.ReadFile("vocabulary.txt"))(t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("vocabulary.txt is out of date (rewrite with -update): %s", diff)
 	}

@@ -48,10 +48,7 @@ func build(t *testing.T, more ...string) string {
 // unpack extracts an archive into a temporary folder and returns the folder.
 func unpack(t *testing.T, archive string) string {
 	t.Helper()
-	f, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must(os.Open(archive))(t)
 	defer func() { _ = f.Close() }()
 	dir := t.TempDir()
 	for r := tar.NewReader(f); ; {
@@ -78,28 +75,16 @@ func unpack(t *testing.T, archive string) string {
 }
 
 func TestReproducibleBuild(t *testing.T) {
-	a, err := os.ReadFile(build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must(os.ReadFile(build(t)))(t)
+	b := must(os.ReadFile(build(t)))(t)
 	if !bytes.Equal(a, b) {
 		t.Error("two builds of the same binaries differ")
 	}
 }
 
 func TestArchive(t *testing.T) {
-	path, err := layout.FromPath(unpack(t, build(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	outer, err := path.ImageIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must(layout.FromPath(unpack(t, build(t))))(t)
+	outer := must(path.ImageIndex())(t)
 	if err := validate.Index(outer); err != nil {
 		t.Fatal(err)
 	}
@@ -111,21 +96,12 @@ func TestArchive(t *testing.T) {
 	if got := entry.Annotations["io.containerd.image.name"]; got != "docker.io/library/watchlab:test" {
 		t.Errorf("containerd would name it %q", got)
 	}
-	inner, err := outer.ImageIndex(entry.Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	images, err := inner.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := must(outer.ImageIndex(entry.Digest))(t)
+	images := must(inner.IndexManifest())(t)
 	var platforms []string
 	for _, m := range images.Manifests {
 		platforms = append(platforms, m.Platform.String())
-		img, err := inner.Image(m.Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		img := must(inner.Image(m.Digest))(t)
 		checkImage(t, img, m.Platform)
 	}
 	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {
@@ -136,10 +112,7 @@ func TestArchive(t *testing.T) {
 // checkImage checks the platform, user, entrypoint, labels and files of an image.
 func checkImage(t *testing.T, img v1.Image, platform *v1.Platform) {
 	t.Helper()
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must(img.ConfigFile())(t)
 	if cfg.Architecture != platform.Architecture || cfg.Config.User != "65532:65532" || !slices.Equal(cfg.Config.Entrypoint, []string{"/watchlab"}) {
 		t.Errorf("%s: config %+v", platform, cfg)
 	}
@@ -157,10 +130,7 @@ func checkImage(t *testing.T, img v1.Image, platform *v1.Platform) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must(io.ReadAll(r))(t)
 		name := strings.TrimSuffix(h.Name, "/")
 		files[name] = data
 		if h.Uid != 0 || h.Gid != 0 || h.ModTime.Unix() != 0 {
@@ -187,30 +157,12 @@ func TestAnotherProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	outer, err := path.ImageIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest, err := outer.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	inner, err := outer.ImageIndex(manifest.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	images, err := inner.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	img, err := inner.Image(images.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	outer := must(path.ImageIndex())(t)
+	manifest := must(outer.IndexManifest())(t)
+	inner := must(outer.ImageIndex(manifest.Manifests[0].Digest))(t)
+	images := must(inner.IndexManifest())(t)
+	img := must(inner.Image(images.Manifests[0].Digest))(t)
+	cfg := must(img.ConfigFile())(t)
 	if !slices.Equal(cfg.Config.Entrypoint, []string{"/prometheus"}) || cfg.Config.Labels["org.opencontainers.image.title"] != "prometheus" ||
 		cfg.Config.Labels["org.opencontainers.image.description"] != "A database of time series" {
 		t.Errorf("config %+v", cfg.Config)
@@ -224,10 +176,7 @@ func TestImageName(t *testing.T) {
 		"registry.test/a/b:1":        "registry.test/a/b:1",
 		"localhost:5000/watchlab:v1": "localhost:5000/watchlab:v1",
 	} {
-		tag, err := name.NewTag(ref)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tag := must(name.NewTag(ref))(t)
 		if got := imageName(tag); got != want {
 			t.Errorf("%s: %s, want %s", ref, got, want)
 		}
@@ -265,5 +214,16 @@ func TestBadInput(t *testing.T) {
 				t.Error("an archive was written")
 			}
 		})
+	}
+}
+
+// must returns the value of a call, or ends the test with its error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }
