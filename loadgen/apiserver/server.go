@@ -11,9 +11,9 @@
 // It simulates all stable resources of client-go and custom resources; discovery, OpenAPI,
 // /version and health (package resources); LIST with pages of one snapshot and WATCH with
 // initial events and bookmarks, both with selectors; all writes, dry run, preconditions,
-// finalizers and field validation (package patch); the subresources status, scale,
-// pods/binding and pods/eviction; JSON, protobuf and CBOR, objects, metadata and tables
-// (package wire). Objects need an existing namespace, and its deletion deletes them. Objects
+// finalizers, field validation, and the defaults and strategies of built-in kinds (package patch);
+// all subresources that need no kubelet, and reviews; JSON, protobuf and CBOR, objects, metadata and
+// tables (package wire). Objects need an existing namespace, and its deletion deletes them. Objects
 // of a storm can be written, too; see [store.Log.Release].
 //
 // A resourceVersion is a position in the log of one resource (package store). As in the
@@ -25,9 +25,9 @@
 //
 // # Not simulated
 //
-//   - Controllers, kubelet, garbage collector, admission, quotas, RBAC, priority and
-//     fairness, defaults and validation of built-in kinds. A deleted pod is gone at once
-//     unless [Options].Graceful is set.
+//   - Controllers, kubelet, garbage collector, quotas, RBAC, priority and fairness, and most of
+//     admission and validation of built-in kinds. A deleted pod is gone at once unless
+//     [Options].Graceful is set.
 //   - Versions of a built-in resource as views of one resource: autoscaling v1 and v2 are
 //     two resources.
 //   - The cost of a real server's watch cache, which filters for each watch and ends a watch
@@ -113,6 +113,7 @@ type Server struct {
 	collections map[schema.GroupVersionResource]*collection // by keyOf
 
 	lists, watches, snapshots atomic.Int64 // requests
+	addresses, nodePorts      atomic.Int64 // allocated to services
 	wire                      atomic.Int64 // written bytes
 	watching                  watching
 	seats                     chan struct{} // of requests in progress besides watches; others wait
@@ -150,7 +151,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		seats:       make(chan struct{}, 600), // as in a real server
 		conns:       map[*conn]struct{}{},
 	}
-	s.editor.Graceful = opts.Graceful
+	s.editor.Graceful, s.editor.Admit, s.editor.InUse = opts.Graceful, s.admit, s.inUse
 	if s.registry == nil {
 		s.registry = resources.New()
 	}

@@ -282,8 +282,8 @@ func setDependent(value any) bool {
 		}
 		pointTo(&o.Spec.BackoffLimit, 6)
 		pointTo(&o.Spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
-		if len(o.Labels) == 0 {
-			o.Labels = maps.Clone(o.Spec.Template.Labels)
+		if len(o.Labels) == 0 && o.Spec.Template.Labels != nil {
+			o.Labels = o.Spec.Template.Labels // Shared, so that the job has the labels of its selector, too.
 		}
 	case *networkingv1.NetworkPolicySpec:
 		if len(o.PolicyTypes) == 0 {

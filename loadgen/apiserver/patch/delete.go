@@ -2,6 +2,7 @@ package patch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,9 @@ func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options
 		if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
 			return mismatch("ResourceVersion", *p.ResourceVersion, obj.GetResourceVersion(), "modified")
 		}
+	}
+	if f := protection(res); f != "" && e.InUse != nil && !e.InUse(obj) { // as the controller of the finalizer finds
+		obj.SetFinalizers(slices.DeleteFunc(obj.GetFinalizers(), func(has string) bool { return has == f }))
 	}
 	ns, isNamespace := obj.(*corev1.Namespace)
 	if e.Graceful && !isNamespace {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -109,8 +110,8 @@ func since(t metav1.Time) string {
 	return duration.HumanDuration(time.Since(t.Time))
 }
 
-// ColumnsOf returns the columns of pods, nodes, namespaces, deployments, replica sets, leases and
-// events, with the names of a real server. It returns nil for other kinds, which have name and age.
+// ColumnsOf returns the columns of pods, nodes, namespaces, deployments, replica sets, requests for
+// certificates, leases and events, with the names of a real server. It returns nil for other kinds, which have name and age.
 func ColumnsOf(kind schema.GroupVersionKind) *Columns { return known[kind] }
 
 var known = map[schema.GroupVersionKind]*Columns{
@@ -132,6 +133,13 @@ var known = map[schema.GroupVersionKind]*Columns{
 	}),
 	appsv1.SchemeGroupVersion.WithKind("ReplicaSet"): typed("#Desired,#Current,#Ready,Age", func(r *appsv1.ReplicaSet) []any {
 		return []any{int64(ptr.Deref(r.Spec.Replicas, 1)), int64(r.Status.Replicas), int64(r.Status.ReadyReplicas), age(r)}
+	}),
+	certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"): typed("Age,SignerName,Requestor,RequestedDuration,Condition", func(r *certificatesv1.CertificateSigningRequest) []any {
+		lasts := none
+		if seconds := r.Spec.ExpirationSeconds; seconds != nil {
+			lasts = duration.HumanDuration(time.Duration(*seconds) * time.Second)
+		}
+		return []any{age(r), cmp.Or(r.Spec.SignerName, none), r.Spec.Username, lasts, requestCell(r)}
 	}),
 	coordinationv1.SchemeGroupVersion.WithKind("Lease"): typed("Holder,Age", func(l *coordinationv1.Lease) []any {
 		return []any{ptr.Deref(l.Spec.HolderIdentity, ""), age(l)}
@@ -190,6 +198,27 @@ func podCells(p *v1.Pod) []any {
 		fmt.Sprintf("%d/%d", ready, len(p.Spec.Containers)), status, strconv.Itoa(int(restarts)), age(p),
 		cmp.Or(p.Status.PodIP, none), cmp.Or(p.Spec.NodeName, none), cmp.Or(p.Status.NominatedNodeName, none), gates,
 	}
+}
+
+// requestCell returns the state of a request for a certificate.
+func requestCell(r *certificatesv1.CertificateSigningRequest) string {
+	has := func(t certificatesv1.RequestConditionType) bool {
+		return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == t })
+	}
+	state := "Pending"
+	switch {
+	case has(certificatesv1.CertificateDenied):
+		state = "Denied"
+	case has(certificatesv1.CertificateApproved):
+		state = "Approved"
+	}
+	if has(certificatesv1.CertificateFailed) {
+		state += ",Failed"
+	}
+	if len(r.Status.Certificate) > 0 {
+		state += ",Issued"
+	}
+	return state
 }
 
 func nodeCells(n *v1.Node) []any {
