@@ -2,14 +2,19 @@ package apiserver
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,10 +23,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -97,8 +105,8 @@ func RequireToken(token string, next http.Handler) http.Handler {
 	return RequireTokens(map[string]string{token: ""}, next)
 }
 
-// RequireTokens passes on requests with a bearer token and names its client in the context
-// ([WithClient]). It answers others with 401. The time does not depend on the token.
+// RequireTokens passes on requests with a bearer token, that of a service account included, and names its client in the
+// context ([WithClient]). It answers others with 401. The time does not depend on the token.
 func RequireTokens(clients map[string]string, next http.Handler) http.Handler {
 	type known struct {
 		sum    [sha256.Size]byte
@@ -108,26 +116,98 @@ func RequireTokens(clients map[string]string, next http.Handler) http.Handler {
 	for token, client := range clients {
 		all = append(all, known{sha256.Sum256([]byte(token)), client})
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		scheme, given, ok := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
-		got := sha256.Sum256([]byte(strings.TrimSpace(given)))
-		found, client := 0, ""
+	var authenticate authenticator = func(token string) (client string, user authenticationv1.UserInfo, audiences []string) {
+		got := sha256.Sum256([]byte(token))
 		for i := range all {
-			equal := subtle.ConstantTimeCompare(got[:], all[i].sum[:])
-			if found |= equal; equal == 1 {
-				client = all[i].client
+			if subtle.ConstantTimeCompare(got[:], all[i].sum[:]) == 1 {
+				client, audiences = all[i].client, []string{issuer}
 			}
 		}
-		if !ok || !strings.EqualFold(scheme, "Bearer") || found != 1 {
+		if user = administrator(client); audiences == nil {
+			user, audiences = verify(token)
+		}
+		return client, user, audiences
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		scheme, token, _ := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
+		client, user, audiences := authenticate(strings.TrimSpace(token))
+		if !slices.Contains(audiences, issuer) || !strings.EqualFold(scheme, "Bearer") {
 			w.Header().Set("Cache-Control", "no-cache, private")
 			writeError(w, req, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
+		ctx := context.WithValue(context.WithValue(req.Context(), userKey{}, &user), authenticatorKey{}, authenticate)
 		if client != "" {
-			req = req.WithContext(WithClient(req.Context(), client))
+			ctx = WithClient(ctx, client)
 		}
-		next.ServeHTTP(w, req)
+		next.ServeHTTP(w, req.WithContext(ctx))
 	})
+}
+
+// authenticator finds the client and the user of a token, and for whom it is meant: for nobody if it is wrong.
+type authenticator func(token string) (client string, user authenticationv1.UserInfo, audiences []string)
+
+type userKey struct{}
+type authenticatorKey struct{}
+
+// administrator is the user of a token of the server itself, and of a request without one.
+func administrator(client string) authenticationv1.UserInfo {
+	return authenticationv1.UserInfo{Username: cmp.Or(client, "admin"), Groups: []string{"system:masters", "system:authenticated"}}
+}
+
+// userOf returns the user of a request, or the one that he impersonates.
+func userOf(r *http.Request) *authenticationv1.UserInfo {
+	if name := r.Header.Get("Impersonate-User"); name != "" {
+		return &authenticationv1.UserInfo{Username: name, UID: r.Header.Get("Impersonate-Uid"), Groups: append(r.Header.Values("Impersonate-Group"), "system:authenticated")}
+	}
+	if user, ok := r.Context().Value(userKey{}).(*authenticationv1.UserInfo); ok {
+		return user
+	}
+	return new(administrator(ClientOf(r.Context())))
+}
+
+// issuer issues the tokens of service accounts; it is the audience of the server, too.
+const issuer = "https://kubernetes.default.svc"
+
+// claims are those of the token of a service account, with the names of a real server's.
+type claims struct {
+	Audiences  []string       `json:"aud"`
+	Expires    int64          `json:"exp"`
+	Issued     int64          `json:"iat"`
+	Issuer     string         `json:"iss"`
+	Kubernetes map[string]any `json:"kubernetes.io"`
+	Subject    string         `json:"sub"`
+	UID        string         `json:"uid"`
+}
+
+// signature signs with a key that lives as long as the process.
+var signature = sync.OnceValue(func() func(text string) string {
+	key := []byte(rand.Text())
+	return func(text string) string {
+		sum := hmac.New(sha256.New, key)
+		_, _ = sum.Write([]byte(text)) // never fails
+		return text + "." + base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
+	}
+})
+
+// sign returns the claims as a JSON web token.
+func (c *claims) sign() string {
+	body, _ := json.Marshal(c) // which has no other values
+	return signature()(base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256"}`)) + "." + base64.RawURLEncoding.EncodeToString(body))
+}
+
+// verify returns the user and the audiences of a token of a service account that has not expired.
+func verify(token string) (user authenticationv1.UserInfo, audiences []string) {
+	text := token[:max(0, strings.LastIndexByte(token, '.'))]
+	_, payload, _ := strings.Cut(text, ".")
+	body, err := base64.RawURLEncoding.DecodeString(payload)
+	var c claims
+	if err != nil || subtle.ConstantTimeCompare([]byte(signature()(text)), []byte(token)) != 1 || json.Unmarshal(body, &c) != nil || time.Now().Unix() >= c.Expires {
+		return user, nil
+	}
+	accounts := "system:serviceaccounts"
+	namespace := strings.Split(c.Subject, ":")[2]
+	return authenticationv1.UserInfo{Username: c.Subject, UID: c.UID, Groups: []string{accounts, accounts + ":" + namespace, "system:authenticated"}}, c.Audiences
 }
 
 // ErrOpenToAll means that other machines could reach a server without a token, or read it.

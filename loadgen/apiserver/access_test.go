@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -163,6 +165,48 @@ func TestRequireTokens(t *testing.T) {
 		rec := httptest.NewRecorder()
 		if tc.handler.ServeHTTP(rec, req); rec.Body.String() != tc.want || (rec.Code == http.StatusUnauthorized) != (tc.want == unauthorized) {
 			t.Errorf("%q: %d %s, want %s", tc.header, rec.Code, rec.Body, tc.want)
+		}
+	}
+}
+
+// TestAccountTokens: the server accepts the token of a service account, and a review knows each token for its audience.
+func TestAccountTokens(t *testing.T) {
+	srv, err := Open(Options{Wrap: func(h http.Handler) http.Handler { return RequireTokens(map[string]string{"secret": "me"}, h) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := func(token, path, body string) (answer string) {
+		t.Helper()
+		req := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+		req.Header.Set("Authorization", "Bearer "+token)
+		rec := httptest.NewRecorder()
+		srv.handler.ServeHTTP(rec, req)
+		return rec.Body.String()
+	}
+	post("secret", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"a"}}`)
+	issue := func(spec string) string {
+		var got authenticationv1.TokenRequest
+		if err := json.Unmarshal([]byte(post("secret", "/api/v1/namespaces/default/serviceaccounts/a/token", spec)), &got); err != nil {
+			t.Fatal(err)
+		}
+		return got.Status.Token
+	}
+	own, other := issue(`{}`), issue(`{"spec":{"audiences":["other"]}}`)
+	const self, reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews", "/apis/authentication.k8s.io/v1/tokenreviews"
+	for _, tc := range []struct{ token, path, body, want string }{
+		{"secret", self, `{}`, `"username":"me"`},
+		{own, self, `{}`, `"username":"system:serviceaccount:default:a"`},
+		{other, self, `{}`, "Unauthorized"},
+		{own + "x", self, `{}`, "Unauthorized"},
+		{"secret", reviews, `{"spec":{"token":"secret"}}`, `"authenticated":true,"user":{"username":"me"`},
+		{own, reviews, `{"spec":{"token":"secret"}}`, `"authenticated":true,"user":{"username":"me"`},
+		{"secret", reviews, `{"spec":{"token":"` + own + `"}}`, `"groups":["system:serviceaccounts","system:serviceaccounts:default","system:authenticated"]`},
+		{"secret", reviews, `{"spec":{"token":"` + other + `"}}`, "invalid bearer token"},
+		{"secret", reviews, `{"spec":{"token":"` + other + `","audiences":["other","more"]}}`, `"audiences":["other"]`},
+		{"secret", reviews, `{"spec":{"token":"` + own[:len(own)-4] + `"}}`, "invalid bearer token"},
+	} {
+		if got := post(tc.token, tc.path, tc.body); !strings.Contains(got, tc.want) {
+			t.Errorf("%s %s: %s, want %s", tc.path, tc.body, got, tc.want)
 		}
 	}
 }

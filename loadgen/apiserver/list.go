@@ -4,27 +4,21 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
-	batchv1 "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/sharding"
 
-	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/source/stream"
 	"watchlab/loadgen/storm"
@@ -245,12 +239,6 @@ type filter struct {
 	show      func(runtime.Object) (runtime.Object, error) // reads an object for fields; nil if it is kept as requested
 }
 
-// Fields of all kinds.
-const (
-	fieldName      = "metadata.name"
-	fieldNamespace = "metadata.namespace"
-)
-
 // newFilter returns an error for fields that are not selectable.
 func newFilter(t *target, byLabel labels.Selector, byField fields.Selector) (filter, error) {
 	f := filter{namespace: t.namespace}
@@ -274,22 +262,13 @@ func newFilter(t *target, byLabel labels.Selector, byField fields.Selector) (fil
 		if _, ok := f.values[label]; ok {
 			return label, value, nil
 		}
-		return "", "", unknownField(t, label)
+		return "", "", unknownField(t.resource, label)
 	})
 	if err != nil {
 		return filter{}, apierrors.NewBadRequest(err.Error())
 	}
 	f.fields = checked
 	return f, nil
-}
-
-// unknownField is the error for a field that is not selectable. Kinds without fields of
-// their own have another text (k8s.io/apimachinery, pkg/runtime).
-func unknownField(t *target, label string) error {
-	if _, own := selectable[t.resource.GVK]; own || t.resource.Custom != nil {
-		return fmt.Errorf("field label not supported: %s", label)
-	}
-	return fmt.Errorf("%q is not a known field selector: only %q, %q", label, fieldName, fieldNamespace)
 }
 
 // all reports whether every object matches.
@@ -331,101 +310,4 @@ func (f *filter) matches(key string, o runtime.Object) bool {
 		}
 	}
 	return f.fields == nil || f.fields.Matches(objectFields{o, f.values})
-}
-
-// values reads selectable fields by path.
-type values map[string]func(runtime.Object) string
-
-// objectFields adapts an object to a field selector.
-type objectFields struct {
-	object runtime.Object
-	values values
-}
-
-func (o objectFields) Has(field string) bool { return o.values[field] != nil }
-func (o objectFields) Get(field string) string {
-	if value := o.values[field]; value != nil {
-		return value(o.object)
-	}
-	return ""
-}
-
-// get reads a field of a Go type.
-func get[T any](value func(T) string) func(runtime.Object) string {
-	return func(o runtime.Object) string {
-		if t, ok := o.(T); ok {
-			return value(t)
-		}
-		return ""
-	}
-}
-
-// selectable are the selectable fields of built-in kinds (Kubernetes v1.37,
-// pkg/apis/*/v1/conversion.go).
-var selectable = map[schema.GroupVersionKind]values{
-	v1.SchemeGroupVersion.WithKind("Pod"): {
-		"spec.nodeName":            get(func(p *v1.Pod) string { return p.Spec.NodeName }),
-		"spec.restartPolicy":       get(func(p *v1.Pod) string { return string(p.Spec.RestartPolicy) }),
-		"spec.schedulerName":       get(func(p *v1.Pod) string { return p.Spec.SchedulerName }),
-		"spec.serviceAccountName":  get(func(p *v1.Pod) string { return p.Spec.ServiceAccountName }),
-		"spec.hostNetwork":         get(func(p *v1.Pod) string { return strconv.FormatBool(p.Spec.HostNetwork) }),
-		"status.phase":             get(func(p *v1.Pod) string { return string(p.Status.Phase) }),
-		"status.podIP":             get(func(p *v1.Pod) string { return p.Status.PodIP }),
-		"status.nominatedNodeName": get(func(p *v1.Pod) string { return p.Status.NominatedNodeName }),
-	},
-	v1.SchemeGroupVersion.WithKind("Node"): {
-		"spec.unschedulable": get(func(n *v1.Node) string { return strconv.FormatBool(n.Spec.Unschedulable) }),
-	},
-	v1.SchemeGroupVersion.WithKind("Namespace"): {
-		"status.phase": get(func(n *v1.Namespace) string { return string(n.Status.Phase) }),
-	},
-	v1.SchemeGroupVersion.WithKind("Secret"): {
-		"type": get(func(s *v1.Secret) string { return string(s.Type) }),
-	},
-	v1.SchemeGroupVersion.WithKind("Service"): {
-		"spec.clusterIP": get(func(s *v1.Service) string { return s.Spec.ClusterIP }),
-		"spec.type":      get(func(s *v1.Service) string { return string(s.Spec.Type) }),
-	},
-	v1.SchemeGroupVersion.WithKind("ReplicationController"): {
-		"status.replicas": get(func(r *v1.ReplicationController) string { return strconv.Itoa(int(r.Status.Replicas)) }),
-	},
-	v1.SchemeGroupVersion.WithKind("Event"): {
-		"involvedObject.kind":            get(func(e *v1.Event) string { return e.InvolvedObject.Kind }),
-		"involvedObject.namespace":       get(func(e *v1.Event) string { return e.InvolvedObject.Namespace }),
-		"involvedObject.name":            get(func(e *v1.Event) string { return e.InvolvedObject.Name }),
-		"involvedObject.uid":             get(func(e *v1.Event) string { return string(e.InvolvedObject.UID) }),
-		"involvedObject.apiVersion":      get(func(e *v1.Event) string { return e.InvolvedObject.APIVersion }),
-		"involvedObject.resourceVersion": get(func(e *v1.Event) string { return e.InvolvedObject.ResourceVersion }),
-		"involvedObject.fieldPath":       get(func(e *v1.Event) string { return e.InvolvedObject.FieldPath }),
-		"reason":                         get(func(e *v1.Event) string { return e.Reason }),
-		"reportingComponent":             get(func(e *v1.Event) string { return e.ReportingController }),
-		"source":                         get(func(e *v1.Event) string { return e.Source.Component }),
-		"type":                           get(func(e *v1.Event) string { return e.Type }),
-	},
-	batchv1.SchemeGroupVersion.WithKind("Job"): {
-		"status.successful": get(func(j *batchv1.Job) string { return strconv.Itoa(int(j.Status.Succeeded)) }),
-	},
-}
-
-// fieldsOf returns the selectable fields of a resource.
-func fieldsOf(res *resources.Resource) values {
-	all := values{fieldName: get(metav1.Object.GetName)}
-	if res.Namespaced {
-		all[fieldNamespace] = get(metav1.Object.GetNamespace)
-	}
-	if res.Custom == nil {
-		maps.Copy(all, selectable[res.GVK])
-		return all
-	}
-	for _, f := range res.Custom.Version.SelectableFields {
-		path := strings.TrimPrefix(f.JSONPath, ".")
-		all[path] = get(func(u *unstructured.Unstructured) string {
-			v, found, err := unstructured.NestedFieldNoCopy(u.Object, strings.Split(path, ".")...)
-			if err != nil || !found || v == nil {
-				return ""
-			}
-			return fmt.Sprint(v)
-		})
-	}
-	return all
 }

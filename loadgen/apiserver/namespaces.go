@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -96,28 +97,38 @@ func (s *Server) checkNamespace(req *request, body []byte) error {
 	return err
 }
 
-// emptyNamespace deletes the objects of a namespace and returns the number that remains.
-func (s *Server) emptyNamespace(by store.Origin, name string) int {
+// emptyNamespace deletes the objects of a namespace. It returns how many remain of each resource, and with each finalizer.
+func (s *Server) emptyNamespace(by store.Origin, name string) (held, finalizers map[string]int) {
 	s.colMu.RLock()
 	all := slices.Collect(maps.Values(s.collections))
 	s.colMu.RUnlock()
-	held := 0
+	// Pods hold their volumes until they are gone.
+	slices.SortFunc(all, func(a, b *collection) int { return strings.Compare(b.stored.GVR.Resource, a.stored.GVR.Resource) })
+	held, finalizers = map[string]int{}, map[string]int{}
 	for _, c := range all {
-		if c.stored.Namespaced {
-			held += s.empty(by, c, name+"/")
+		if !c.stored.Namespaced {
+			continue
+		}
+		for _, o := range s.empty(by, c, name+"/") {
+			held[c.stored.GVR.Resource+"."+c.stored.GVR.Group]++
+			for _, f := range o.GetFinalizers() {
+				finalizers[f]++
+			}
 		}
 	}
-	return held
+	return held, finalizers
 }
 
-// empty deletes the objects whose keys have a prefix and returns the number that remains.
-func (s *Server) empty(by store.Origin, c *collection, prefix string) (held int) {
+// empty deletes the objects whose keys have a prefix and returns those that remain.
+func (s *Server) empty(by store.Origin, c *collection, prefix string) (held []resources.Object) {
 	background := &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)} // of a real namespace controller
 	for _, it := range c.log.State(c.log.Visible(), prefix, "") {
-		remains := false
+		var remains resources.Object
 		c.edit(by, it.Key, func(o resources.Object) (watch.EventType, resources.Object) {
 			r, err := s.editor.Delete(c.stored, o, background)
-			remains = err != nil || !r.Gone
+			if remains = nil; err != nil || !r.Gone {
+				remains = o
+			}
 			switch {
 			case err != nil || r.Unchanged:
 				return "", nil
@@ -126,24 +137,67 @@ func (s *Server) empty(by store.Origin, c *collection, prefix string) (held int)
 			}
 			return watch.Modified, withoutKind(r.Object)
 		})
-		if remains {
-			held++
+		if remains != nil {
+			held = append(held, remains)
 		}
 	}
 	return held
 }
 
-// finish empties a namespace that is being deleted and deletes it if it is empty.
+// finish empties a namespace that is being deleted and deletes it if it is empty. Else its conditions say what remains.
 func (s *Server) finish(by store.Origin, name string) {
-	if s.opts.ForeignNamespaces || s.emptyNamespace(by, name) > 0 {
+	if s.opts.ForeignNamespaces {
 		return
 	}
+	held, finalizers := s.emptyNamespace(by, name)
 	s.builtin(namespaceResource).edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
-		if len(current.GetFinalizers()) > 0 {
+		ns, _ := current.DeepCopyObject().(*v1.Namespace)
+		switch {
+		case len(held) > 0 && ns != nil && setRemaining(ns, held, finalizers):
+			return watch.Modified, ns
+		case len(held) > 0 || len(current.GetFinalizers()) > 0:
 			return "", nil
 		}
 		return deleted(current)
 	})
+}
+
+// setRemaining sets the conditions of a namespace that is not empty, with the words of a real namespace controller. It
+// reports whether they changed.
+func setRemaining(ns *v1.Namespace, held, finalizers map[string]int) (changed bool) {
+	list := func(all map[string]int, format string) string {
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			parts = append(parts, fmt.Sprintf(format, name, all[name]))
+		}
+		return strings.Join(parts, ", ")
+	}
+	conditions := []v1.NamespaceCondition{
+		{Type: v1.NamespaceDeletionDiscoveryFailure, Reason: "ResourcesDiscovered", Message: "All resources successfully discovered"},
+		{Type: v1.NamespaceDeletionGVParsingFailure, Reason: "ParsedGroupVersions", Message: "All legacy kube types successfully parsed"},
+		{Type: v1.NamespaceDeletionContentFailure, Reason: "ContentDeleted", Message: "All content successfully deleted, may be waiting on finalization"},
+		{Type: v1.NamespaceContentRemaining, Status: v1.ConditionTrue, Reason: "SomeResourcesRemain", Message: "Some resources are remaining: " + list(held, "%s has %d resource instances")},
+		{Type: v1.NamespaceFinalizersRemaining, Reason: "ContentHasNoFinalizers", Message: "All content-preserving finalizers finished"},
+	}
+	if c := &conditions[4]; len(finalizers) > 0 {
+		c.Status, c.Reason = v1.ConditionTrue, "SomeFinalizersRemain"
+		c.Message = "Some content in the namespace has finalizers remaining: " + list(finalizers, "%s in %d resource instances")
+	}
+	for _, c := range conditions {
+		c.Status = cmp.Or(c.Status, v1.ConditionFalse)
+		c.LastTransitionTime = metav1.Now().Rfc3339Copy()
+		i := slices.IndexFunc(ns.Status.Conditions, func(old v1.NamespaceCondition) bool { return old.Type == c.Type })
+		if i < 0 {
+			ns.Status.Conditions, changed = append(ns.Status.Conditions, c), true
+			continue
+		}
+		old := &ns.Status.Conditions[i]
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		changed, *old = changed || *old != c, c
+	}
+	return changed
 }
 
 // define serves the resource of a CustomResourceDefinition that is created or changed, if it replaces the one at
@@ -178,6 +232,9 @@ func (s *Server) after(req *request, t watch.EventType, key string) {
 	if req.resource.GVR == definitionResource {
 		s.undefine(by, key)
 		return
+	}
+	if req.resource.GVR == podResource {
+		s.release(by, req.namespace)
 	}
 	if s.terminating(req.resource) {
 		s.clean(by, req.resource.Custom.Name)
@@ -247,7 +304,7 @@ func (s *Server) clean(by store.Origin, name string) {
 		return gone
 	}
 	mark(false, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
-	if c := s.defined(name); c != nil && s.empty(by, c, "") > 0 {
+	if c := s.defined(name); c != nil && len(s.empty(by, c, "")) > 0 {
 		return
 	}
 	if mark(true, "InstanceDeletionCompleted", "removed all instances") {

@@ -120,11 +120,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 		warn(w, []string{c.Warning})
 	}
 	req := &request{target: t, server: s, w: w, http: r, form: wire.FormOf(form.Media(), shape)}
-	if !t.resource.Storable() {
-		if verb != resources.Create {
-			return notAllowed()
-		}
-		return s.review(req)
+	if !t.resource.Can(resources.List) {
+		return s.post(req)
 	}
 	req.collection = s.collection(t.resource)
 	req.kind = req.collection.kind
@@ -141,14 +138,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 		switch {
 		case err != nil:
 			return err
+		case q.opts.Watch && !t.resource.Can(resources.Watch):
+			return apierrors.NewMethodNotSupported(t.resource.GVR.GroupResource(), resources.Watch)
 		case q.opts.Watch:
 			return s.watch(req, q)
 		}
 		return s.list(req, q)
-	case verb == resources.Create && t.subresource == resources.Binding:
-		return s.bind(req)
-	case verb == resources.Create && t.subresource == resources.Eviction:
-		return s.evict(req)
+	case verb == resources.Create && t.subresource != "":
+		return s.post(req)
 	case verb == resources.Create:
 		return s.create(req)
 	case verb == resources.Update, verb == resources.Patch:

@@ -43,8 +43,7 @@ var (
 //
 // $RV and $UID are the resourceVersion and the uid of the last answer; shown versions count from the setup; $NEXT is the last continue token, $WIDGETS is
 // testdata/widgets.yaml. Uids and times are not shown, and a whole object has no resourceVersion. code shows the code
-// only; brief omits what depends on kube-apiserver's defaults, which are not simulated. Other blocks control the
-// server:
+// only; brief shows the metadata, the status and the replicas only. Other blocks control the server:
 //
 //	server graceful retain=3 pods=200   opens another one, with a storm of pods
 //	release 100                         makes the storm's events visible

@@ -11,9 +11,9 @@
 // It simulates all stable resources of client-go and custom resources; discovery, OpenAPI,
 // /version and health (package resources); LIST with pages of one snapshot and WATCH with
 // initial events and bookmarks, both with selectors; all writes, dry run, preconditions,
-// finalizers and field validation (package patch); the subresources status, scale,
-// pods/binding and pods/eviction; JSON, protobuf and CBOR, objects, metadata and tables
-// (package wire). Objects need an existing namespace, and its deletion deletes them. Objects
+// finalizers, field validation, and the defaults and strategies of built-in kinds (package patch);
+// all subresources that need no kubelet, and reviews; JSON, protobuf and CBOR, objects, metadata and
+// tables (package wire). Objects need an existing namespace, and its deletion deletes them. Objects
 // of a storm can be written, too; see [store.Log.Release].
 //
 // A resourceVersion is a revision of the whole server (package store), as of etcd. Without writes to a storm's
@@ -24,9 +24,9 @@
 //
 // # Not simulated
 //
-//   - Controllers, kubelet, garbage collector, admission, quotas, RBAC, priority and
-//     fairness, defaults and validation of built-in kinds. A deleted pod is gone at once
-//     unless [Options].Graceful is set.
+//   - Controllers, kubelet, garbage collector, quotas, RBAC, priority and fairness, and most of
+//     admission and validation of built-in kinds. A deleted pod is gone at once unless
+//     [Options].Graceful is set.
 //   - Alpha and beta versions of a built-in resource as views of one resource.
 //   - The cost of a real server's watch cache, which filters for each watch and ends a watch
 //     that does not read for some milliseconds. Here a slow watch delays neither Release nor
@@ -114,6 +114,7 @@ type Server struct {
 	revision    store.Revision                              // of all their logs
 
 	lists, watches, snapshots atomic.Int64 // requests
+	addresses, nodePorts      atomic.Int64 // allocated to services
 	wire                      atomic.Int64 // written bytes
 	watching                  watching
 	seats                     chan struct{} // of requests in progress besides watches; others wait
@@ -152,6 +153,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		conns:       map[*conn]struct{}{},
 	}
 	s.editor.Graceful, s.editor.ForeignNamespaces = opts.Graceful, opts.ForeignNamespaces
+	s.editor.Admit, s.editor.InUse = s.admit, s.inUse
 	if s.registry == nil {
 		s.registry = resources.New()
 	}

@@ -133,6 +133,9 @@ func (x *edit) validate(obj, old object) error {
 		}
 		errs = append(errs, validateScale(u, res)...)
 	}
+	if old != nil && res.Typed() {
+		errs = validateBuiltin(res, x.Subresource, obj, old)
+	}
 	if errs = append(errs, validateMeta(res, obj, old)...); len(errs) > 0 {
 		return resources.Invalid(res.GVK.GroupKind(), obj.GetName(), errs)
 	}

@@ -114,17 +114,16 @@ func warnings(err error) []string {
 	return lines
 }
 
-// canonical sets the defaults that a body's field manager owns: it turns a Secret's
-// stringData into data, sets its type, labels a Namespace with its name, and completes
-// the names of a CustomResourceDefinition.
+// canonical sets the defaults of a built-in kind, which the field manager of a body owns: those of its
+// fields, a Secret's data of its stringData, a Namespace's label, the names of a CustomResourceDefinition.
 func canonical(obj runtime.Object) {
+	SetDefaults(obj)
 	switch o := obj.(type) {
 	case *corev1.Namespace:
 		if o.Name != "" {
 			metav1.SetMetaDataLabel(&o.ObjectMeta, corev1.LabelMetadataName, o.Name)
 		}
 	case *corev1.Secret:
-		o.Type = cmp.Or(o.Type, corev1.SecretTypeOpaque)
 		if len(o.StringData) > 0 && o.Data == nil {
 			o.Data = make(map[string][]byte, len(o.StringData))
 		}
@@ -209,6 +208,7 @@ func inVersion(res *resources.Resource, current runtime.Object) (object, error) 
 			return nil, fmt.Errorf("%s %s: %w", res, u.GetName(), err)
 		}
 	}
+	SetDefaults(obj) // Objects of a storm may lack them.
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
 	return obj, nil
 }

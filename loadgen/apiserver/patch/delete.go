@@ -2,6 +2,7 @@ package patch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,9 @@ func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options
 		crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
 		resources.SetCondition(crd, apiextensionsv1.Terminating, true, "InstanceDeletionPending", "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon")
 		return Result{Object: crd}, nil
+	}
+	if f := protection(res); f != "" && e.InUse != nil && !e.InUse(obj) { // as the controller of the finalizer finds
+		obj.SetFinalizers(slices.DeleteFunc(obj.GetFinalizers(), func(has string) bool { return has == f }))
 	}
 	ns, isNamespace := obj.(*corev1.Namespace)
 	if e.Graceful && !isNamespace {

@@ -7,19 +7,18 @@
 //
 //  1. The body is decoded (decode.go) or applied to the current object
 //     (mechanism.go). Unknown and duplicate fields are errors, warnings or ignored.
-//     Custom resources are pruned and defaulted (custom.go).
+//     Custom resources are pruned and defaulted (custom.go), built-in kinds defaulted (defaults.go).
 //  2. Names, namespaces and preconditions must match (rules.go).
 //  3. Field managers are updated (mechanism.go); server-side apply is apimachinery's.
 //  4. Fields that the request may not write are restored: the status on the main
 //     path, all else on the status path, system fields in metadata. The generation
-//     rises if the rest changed (rules.go).
-//  5. Metadata and custom resources are validated.
+//     rises if the rest changed (rules.go). Kinds have rules of their own (strategy.go).
+//  5. Metadata, custom resources and immutable fields are validated.
 //
 // apiextensions-apiserver's defaulting and the patch handler of k8s.io/apiserver are not
 // used, because they need CEL and its generated parser; see docs/dependencies.md.
 //
-// Not simulated: defaults and validation of built-in kinds, admission, webhooks,
-// validation rules in CEL.
+// Not simulated: other validation of built-in kinds, webhooks, validation rules in CEL. Admission is the caller's.
 package patch
 
 import (
@@ -27,6 +26,7 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -50,7 +50,11 @@ type Editor struct {
 	Graceful bool
 	// ForeignNamespaces keeps a namespace until the finalizers of its spec are gone, too.
 	ForeignNamespaces bool
-	managers          sync.Map // managerKey → *cachedManager
+	// Admit completes a new object of a built-in kind, or one that replaces old, or refuses it. InUse reports
+	// whether pods need a volume, which then outlives its deletion. Both may be nil.
+	Admit    func(res *resources.Resource, obj, old resources.Object) error
+	InUse    func(obj resources.Object) bool
+	managers sync.Map // managerKey → *cachedManager
 }
 
 // New returns an editor.
@@ -74,6 +78,7 @@ type Request struct {
 	Force *bool
 	// Exported makes a new object keep the uid, the creation time, the generation and the status that its body has.
 	Exported bool
+	User     *authenticationv1.UserInfo // who asks; nil if that does not matter
 }
 
 // Result is the outcome of a request.
@@ -140,7 +145,12 @@ func (x *edit) finishCreate(obj object) error {
 	if base := obj.GetGenerateName(); base != "" && obj.GetName() == "" {
 		obj.SetName(base[:min(len(base), longestName-longestSuffix)] + x.Suffix())
 	}
-	prepareForCreate(x.res, obj, now)
+	if x.Admit != nil && x.res.Typed() {
+		if err := x.Admit(x.res, obj, nil); err != nil {
+			return err
+		}
+	}
+	x.prepareForCreate(obj, now)
 	if err := x.validate(obj, nil); err != nil {
 		return err
 	}
@@ -196,6 +206,11 @@ func (x *edit) finishUpdate(live, obj object) error {
 	obj.SetGeneration(live.GetGeneration())
 	prepareForUpdate(x.res, x.Subresource, obj, live)
 	keepSystemFields(obj, live)
+	if x.Admit != nil && x.res.Typed() && x.Subresource == "" {
+		if err := x.Admit(x.res, obj, live); err != nil {
+			return err
+		}
+	}
 	if err := x.validate(obj, live); err != nil {
 		return err
 	}

@@ -161,7 +161,7 @@ func TestEveryBuiltin(t *testing.T) {
 	}
 	e := New()
 	for _, res := range registry.All() {
-		if !res.Storable() {
+		if !res.Can(resources.Watch) {
 			continue
 		}
 		namespace := ""

@@ -85,6 +85,9 @@ func resetFields(res *resources.Resource, subresource string) map[fieldpath.APIV
 		}
 	case subresource == "" && res.HasStatus():
 		set.Insert(pathOf("status"))
+	case subresource == resources.Approval:
+		set.Insert(pathOf("spec"))
+		set.Insert(pathOf("status.certificate"))
 	default:
 		return nil
 	}
@@ -94,34 +97,15 @@ func resetFields(res *resources.Resource, subresource string) map[fieldpath.APIV
 }
 
 // prepareForCreate clears the status of a new object and sets its initial fields.
-func prepareForCreate(res *resources.Resource, obj object, now metav1.Time) {
+func (x *edit) prepareForCreate(obj object, now metav1.Time) {
+	res := x.res
 	if res.HasStatus() && !rulesOf(res).has("status-on-create") {
 		setStatus(obj, nil)
 	}
 	if rulesOf(res).has("generation") {
 		obj.SetGeneration(1)
 	}
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		o.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClass(&o.Spec)}
-		if len(o.Spec.SchedulingGates) > 0 {
-			o.Status.Conditions = []corev1.PodCondition{{
-				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, LastTransitionTime: now,
-				Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates",
-			}}
-		}
-	case *corev1.Secret:
-		// For an apply; the defaults of a body belong to its field manager.
-		canonical(o)
-	case *corev1.Namespace:
-		o.Spec.Finalizers = []corev1.FinalizerName{corev1.FinalizerKubernetes}
-		o.Status.Phase = corev1.NamespaceActive
-		canonical(o)
-	case *corev1.PersistentVolume:
-		o.Status.Phase = corev1.VolumePending
-	case *corev1.PersistentVolumeClaim:
-		o.Status.Phase = corev1.ClaimPending
-	}
+	x.createBuiltin(obj, now)
 }
 
 // qosClass returns Guaranteed if all containers have limits of CPU and memory equal to
@@ -154,10 +138,12 @@ func prepareForUpdate(res *resources.Resource, subresource string, obj, old obje
 	switch {
 	case subresource == resources.Status:
 		keepAllButStatus(obj, old, rulesOf(res))
+		updateBuiltin(subresource, obj, old)
 		return
-	case res.HasStatus():
+	case res.HasStatus() && subresource != resources.Approval:
 		setStatus(obj, old)
 	}
+	updateBuiltin(subresource, obj, old)
 	r := rulesOf(res)
 	if !r.has("generation") {
 		return

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -70,10 +71,9 @@ var subresourceKinds = map[string]schema.GroupVersionKind{
 	"Scale":    autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
 	"Binding":  corev1.SchemeGroupVersion.WithKind("Binding"),
 	"Eviction": policyv1.SchemeGroupVersion.WithKind("Eviction"),
-}
 
-// unsimulated are subresources of the resource's own kind that are not simulated.
-var unsimulated = []string{"log", "approval"}
+	"TokenRequest": authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+}
 
 // parse returns the resource of a line: group, version, name, kind, singular, scope,
 // verbs, short names, categories, and subresources as name:kind:verbs.
@@ -91,7 +91,7 @@ func parse(fields []string) *Resource {
 	for _, sub := range fields[9:] {
 		parts := strings.Split(sub, ":")
 		kind, ok := subresourceKinds[parts[1]]
-		if parts[1] == fields[3] && !slices.Contains(unsimulated, parts[0]) {
+		if parts[1] == fields[3] && parts[0] != "log" { // which needs a kubelet
 			kind, ok = res.GVK, true
 		}
 		if ok {

@@ -95,7 +95,7 @@ func TestDefine(t *testing.T) {
 	if _, ok := reg.Lookup("example.com", "v0", "widgets"); ok {
 		t.Error("an unserved version is served")
 	}
-	if v1.Singular != "widget" || v1.ListKind != "WidgetList" || !v1.HasStatus() || !v1.Storable() || v1.Typed() || v1.Custom.Scale().SpecReplicasPath != ".spec.replicas" {
+	if v1.Singular != "widget" || v1.ListKind != "WidgetList" || !v1.HasStatus() || v1.Typed() || v1.Custom.Scale().SpecReplicasPath != ".spec.replicas" {
 		t.Errorf("v1 is %+v", v1)
 	}
 	if got := fmt.Sprint(v1.Custom.Version.AdditionalPrinterColumns, v1.Custom.Version.SelectableFields, len(v1.Custom.Versions)); got != "[{Size string   0 .spec.size}] [{.spec.size}] 2" {

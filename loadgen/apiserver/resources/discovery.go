@@ -28,17 +28,15 @@ const Version = "v1.37.2+watchlab.simulated"
 // request and keeps it until the registry changes.
 type Discovery struct {
 	registry *Registry
-	filter   func(*Resource) bool // passes the resources to show
+	filter   func(*Resource) bool // passes the resources to show; nil passes all
 
 	// mu guards current, the documents of the registry's version at the last request.
 	mu      sync.Mutex
 	current *documents
 }
 
-// NewDiscovery returns a handler for the storable resources of a registry.
-func NewDiscovery(registry *Registry) *Discovery {
-	return &Discovery{registry: registry, filter: (*Resource).Storable}
-}
+// NewDiscovery returns a handler for the resources of a registry.
+func NewDiscovery(registry *Registry) *Discovery { return &Discovery{registry: registry} }
 
 // Handles reports whether a path belongs to discovery: /version, /openapi/…, /api, /api/v1, /apis,
 // /apis/GROUP or /apis/GROUP/VERSION. Longer paths belong to resources.
@@ -166,7 +164,7 @@ func (doc document) choose(accept string) encoding {
 func newDocuments(all []*Resource, version uint64, filter func(*Resource) bool) *documents {
 	d := &documents{version: version, byPath: map[string]document{}}
 	for _, res := range all {
-		if !filter(res) {
+		if filter != nil && !filter(res) {
 			continue
 		}
 		if n := len(d.versions); n == 0 || d.versions[n-1].GroupVersion != res.GroupVersion() {

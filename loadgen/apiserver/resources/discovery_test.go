@@ -86,9 +86,6 @@ func TestClientGo(t *testing.T) {
 				}
 			}
 			for _, res := range registry.All() {
-				if !res.Storable() {
-					continue
-				}
 				line := []string{res.GroupVersion().String(), res.GVR.Resource, res.GVK.Kind, res.Singular, strings.Join(res.Verbs, ","), strings.Join(res.ShortNames, ","), strings.Join(res.Categories, ",")}
 				want = append(want, strings.Join(line, " "))
 				for _, sub := range res.Subresources {

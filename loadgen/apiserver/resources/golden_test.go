@@ -16,7 +16,6 @@ var notSimulated = map[string]string{
 var notShown = map[string]bool{
 	"pods attach": true, "pods exec": true, "pods log": true, "pods portforward": true, "pods proxy": true,
 	"nodes proxy": true, "services proxy": true,
-	"certificatesigningrequests approval": true, "serviceaccounts token": true,
 }
 
 // TestAgainstKubeAPIServer compares the registry with the discovery of a real

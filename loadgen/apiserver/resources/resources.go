@@ -39,11 +39,12 @@ var (
 
 // Names of subresources with special rules.
 const (
-	Status   = "status"
-	Scale    = "scale"
-	Binding  = "binding"
-	Eviction = "eviction"
-	Finalize = "finalize"
+	Status    = "status"
+	Scale     = "scale"
+	Ephemeral = "ephemeralcontainers"
+	Resize    = "resize"
+	Finalize  = "finalize"
+	Approval  = "approval"
 )
 
 // Object is an object of any resource.
@@ -99,9 +100,6 @@ func (r *Resource) Can(verb string) bool { return slices.Contains(r.Verbs, verb)
 // Typed reports whether the objects have a Go type. Custom resources have none: they are
 // unstructured and have no protobuf.
 func (r *Resource) Typed() bool { return r.Custom == nil }
-
-// Storable reports whether the server keeps objects: whether they can be listed and watched.
-func (r *Resource) Storable() bool { return r.Can(List) && r.Can(Watch) }
 
 // GroupVersion returns the resource's group and version.
 func (r *Resource) GroupVersion() schema.GroupVersion { return r.GVR.GroupVersion() }

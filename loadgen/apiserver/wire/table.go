@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -157,6 +158,13 @@ var known = map[schema.GroupVersionKind]*Columns{
 			return append(cells, template(&d.Spec.Template, d.Spec.Selector)...)
 		}),
 	batchv1.SchemeGroupVersion.WithKind("Job"): typed("Status,Completions,Duration,Age,+Containers,+Images,+Selector", jobCells),
+	certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"): typed("Age,SignerName,Requestor,RequestedDuration,Condition", func(r *certificatesv1.CertificateSigningRequest) []any {
+		lasts := none
+		if seconds := r.Spec.ExpirationSeconds; seconds != nil {
+			lasts = duration.HumanDuration(time.Duration(*seconds) * time.Second)
+		}
+		return []any{age(r), cmp.Or(r.Spec.SignerName, none), r.Spec.Username, lasts, requestCell(r)}
+	}),
 	coordinationv1.SchemeGroupVersion.WithKind("Lease"): typed("Holder,Age", func(l *coordinationv1.Lease) []any {
 		return []any{ptr.Deref(l.Spec.HolderIdentity, ""), age(l)}
 	}),
@@ -309,6 +317,27 @@ func podCells(p *v1.Pod) []any {
 		fmt.Sprintf("%d/%d", ready, total), status, again, age(p),
 		cmp.Or(ip, none), cmp.Or(p.Spec.NodeName, none), cmp.Or(p.Status.NominatedNodeName, none), gates,
 	}
+}
+
+// requestCell returns the state of a request for a certificate.
+func requestCell(r *certificatesv1.CertificateSigningRequest) string {
+	has := func(t certificatesv1.RequestConditionType) bool {
+		return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == t })
+	}
+	state := "Pending"
+	switch {
+	case has(certificatesv1.CertificateDenied):
+		state = "Denied"
+	case has(certificatesv1.CertificateApproved):
+		state = "Approved"
+	}
+	if has(certificatesv1.CertificateFailed) {
+		state += ",Failed"
+	}
+	if len(r.Status.Certificate) > 0 {
+		state += ",Issued"
+	}
+	return state
 }
 
 func nodeCells(n *v1.Node) []any {
