@@ -174,14 +174,15 @@ var formats = regexp.MustCompile(`"(encoding/(csv|gob|json|xml)|archive/tar|comp
 
 // trusted are packages that import a format and need no fuzz target, each with its reason.
 var trusted = map[string]string{
-	"bench/controller":     "its Spec is read by loadgen/manifest, its result is fuzzed in bench/report",
-	"bench/pipeline":       "writes JSON, and reads objects that it has made itself",
-	"bench/pprof":          "reads the profiles of the runtime, in memory",
-	"bench/stats":          "reads benchmark files, which bench/compare fuzzes",
-	"bench/telemetry/live": "writes JSON for its own page",
-	"cmd/watchlab/cli":     "its files are read by the packages below it",
-	"dashboards":           "reads the YAML of its own folder",
-	"impls/conformance":    "reads an object of its own source",
+	"bench/controller":         "its Spec is read by loadgen/manifest, its result is fuzzed in bench/report",
+	"bench/controller/verdict": "writes JSON, as evidence",
+	"bench/pipeline":           "writes JSON, and reads objects that it has made itself",
+	"bench/pprof":              "reads the profiles of the runtime, in memory",
+	"bench/stats":              "reads benchmark files, which bench/compare fuzzes",
+	"bench/telemetry/live":     "writes JSON for its own page",
+	"cmd/watchlab/cli":         "its files are read by the packages below it",
+	"dashboards":               "reads the YAML of its own folder",
+	"impls/conformance":        "reads an object of its own source",
 }
 
 // TestFuzzed: every package of the root module that reads a format has a fuzz target.

@@ -246,22 +246,34 @@ func names(items []item) string {
 }
 
 // nameless returns the contents of objects in an order of their own, without their names.
-func nameless(o *Outcome, items []item) []any {
-	var texts []string
+func nameless(o *Outcome, items []item) (out []any) {
 	for _, k := range items {
-		text, _ := json.Marshal(o.objects[k])
-		_, own, _ := strings.Cut("/"+k.key, "/")
-		own = own[strings.LastIndex(own, "/")+1:]
-		texts = append(texts, strings.ReplaceAll(string(text), own, "any"))
+		own := k.key[strings.LastIndex(k.key, "/")+1:]
+		out = append(out, replaced(o.objects[k], func(text string) string { return strings.ReplaceAll(text, own, "any") }))
 	}
-	slices.Sort(texts)
-	var out []any
-	for _, text := range texts {
-		var v any
-		_ = json.Unmarshal([]byte(text), &v)
-		out = append(out, v)
-	}
+	slices.SortFunc(out, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return out
+}
+
+// replaced returns a copy with its strings replaced.
+func replaced(v any, by func(string) string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for name, field := range v {
+			out[name] = replaced(field, by)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = replaced(v[i], by)
+		}
+		return out
+	case string:
+		return by(v)
+	}
+	return v
 }
 
 // difference returns the first fields that differ, as in .status.ready: 3, without faults 2.
