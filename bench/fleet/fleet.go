@@ -6,8 +6,8 @@
 //		state, err := f.Follow(ctx, ref, 2*time.Minute, show, warn) // until the Job has ended
 //		err = f.Clean(ctx, ref)
 //
-//	 1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base,
-//	    the component of the mode, the overlay.
+//	 1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base and
+//	    the overlay.
 //	 2. [Fleet.Start] creates the ConfigMap of the run, which claims its name. It applies
 //	    the rest by server-side apply, Jobs last.
 //	 3. Each pod meets the others before each play ([JoinBarrier]) and stores its result in

@@ -63,7 +63,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	plan, stderr := state.Plan, cmd.ErrOrStderr()
 	got, err := maps.Collect(cmd.Context(), plan.Run, plan.Pods, lab.MergeOptions{
 		Name: plan.Run, Partial: f.partial, Experiment: plan.Experiment,
-		Args: []string{"cluster", "run", "--name", plan.Run, "--mode", string(plan.Mode), "--pods", fmt.Sprint(plan.Pods), "--", "--experiment", lab.ExperimentFile},
+		Args: []string{"cluster", "run", "--name", plan.Run, "--pods", fmt.Sprint(plan.Pods), "--", "--experiment", lab.ExperimentFile},
 	})
 	for _, d := range got.Damaged {
 		warn(stderr, "%s", d)
