@@ -37,11 +37,11 @@ import (
 )
 
 const (
-	RunLabel       = cluster.RunLabel         // name of the run; each of its objects has it
+	RunLabel       = "watchlab.dev/run"       // name of the run; each of its objects has it
 	NamespaceLabel = "watchlab.dev/namespace" // namespace of the run; cluster-scoped objects have it
 	nameLabel      = "app.kubernetes.io/name" // set to appName on all applied objects
 	appName        = "watchlab"
-	Manager        = cluster.Manager // field manager of server-side apply
+	Manager        = appName // field manager of server-side apply
 )
 
 var (

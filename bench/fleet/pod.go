@@ -186,11 +186,7 @@ func wholes(comparisons []lab.Comparison) []string {
 
 func (s *jobPod) start(b *Barrier, starts *[]lab.Start) func(context.Context, lab.Play) error {
 	return func(ctx context.Context, p lab.Play) error {
-		what := fmt.Sprintf("round %d", p.Round)
-		if p.Cell != "" {
-			what += " of " + p.Cell
-		}
-		began, err := b.Meet(ctx, p.Position, what)
+		began, err := b.Meet(ctx, p.Position, fmt.Sprintf("round %d of %s", p.Round, p.Cell))
 		if err != nil {
 			return err
 		}

@@ -316,7 +316,7 @@ type Share struct {
 	Pod     string   `json:"pod,omitempty"`     // name of the pod; empty if unknown
 	Node    string   `json:"node,omitempty"`    // name of the node; empty if unknown
 	Attempt int      `json:"attempt,omitempty"` // from 0; a retried pod has several
-	Whole   []string `json:"whole,omitempty"`   // digests of the whole inputs, one per comparison; empty for a live cluster
+	Whole   []string `json:"whole,omitempty"`   // digests of the whole inputs, one per comparison; empty if unknown
 	Outcome *Outcome `json:"outcome"`           // result of this share; Env is that of its machine
 	Starts  []Start  `json:"starts,omitempty"`  // plays with a common start
 }
@@ -324,7 +324,7 @@ type Share struct {
 // Start describes how a share began a play with a common start.
 type Start struct {
 	Comparison int           `json:"comparison"`       // index in the run, from 0
-	Cell       string        `json:"cell"`             // benchmark name; empty for all cells of the round
+	Cell       string        `json:"cell"`             // benchmark name
 	Round      int           `json:"round"`            // 0 is the warm-up
 	Late       time.Duration `json:"lateNs,omitempty"` // delay after the common start, by the share's own clock
 	Absent     []int         `json:"absent,omitempty"` // indexes of shares that the start did not wait for

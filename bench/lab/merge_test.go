@@ -279,14 +279,6 @@ func TestMergedVerdicts(t *testing.T) {
 			s[0].Starts[2].Absent = []int{1}
 			return s
 		}, false, "noisy", "in 1 of 3 rounds: share 1 had no start in common with the others", 3, false},
-		"cells played together": {func(s []lab.Share) []lab.Share {
-			for i := range s {
-				for j := range s[i].Starts {
-					s[i].Starts[j].Cell = ""
-				}
-			}
-			return s
-		}, false, "valid", "", 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shares := steadyShares(100*ms, 100*ms, 100*ms)

@@ -142,8 +142,6 @@ func validate(comparisons []Comparison, opts Options) error {
 			return invalid("comparison %s (%s) asks for more cells, so the number of plays for BeforeRun is unknown", c.Family, c.Title)
 		case c.NextCells != nil && opts.Rounds == 0:
 			return invalid("comparison %s (%s) asks for more cells: it needs Rounds beside the Budget", c.Family, c.Title)
-		case c.Concurrent && (opts.PlayInFreshProcess != nil || opts.Profile != nil):
-			return invalid("comparison %s (%s) plays its cells together: none can have a process or a profile of its own", c.Family, c.Title)
 		}
 	}
 	return nil
@@ -207,7 +205,7 @@ func (r *runner) unlock() error {
 func (r *runner) plan(comparisons []Comparison) error {
 	for i, c := range comparisons {
 		cells, again := slices.Clone(c.Cells), ""
-		if !r.opts.NoAA && !c.Concurrent {
+		if !r.opts.NoAA {
 			var second Cell
 			second, again = pair(cells)
 			cells = append(cells, second)
