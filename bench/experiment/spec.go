@@ -28,7 +28,7 @@ import (
 // Spec describes an experiment. A zero field takes its default.
 //
 // A tag "flag" names the flag that fills the field, "help" describes it, "min" is the
-// least value, "enum" has the allowed values, and "source" the sources that it applies
+// least value, "enum" has the allowed values, and "source" the source that it applies
 // to. A comment says what the help has no room for.
 type Spec struct {
 	// Name of the run, and the end of its default results folder's name (default: run, or the search's kind).

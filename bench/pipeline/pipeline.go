@@ -125,7 +125,7 @@ type workload struct {
 	name string
 	round
 	stages  stages
-	procs   int                // GOMAXPROCS to restore, 0 for none; it is global, so concurrent cells share it
+	procs   int                // GOMAXPROCS to restore, 0 for none
 	broken  observe.Violations // the findings of the check, once checked is set
 	checked bool
 	stalled error // stall of the play; nil for none

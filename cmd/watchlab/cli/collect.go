@@ -96,9 +96,6 @@ func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outco
 	if err := errors.Join(report.Write(dir, o), show(cmd.OutOrStdout(), o)); err != nil {
 		return err
 	}
-	for _, s := range o.Merged.Superseded {
-		warn(stderr, "pod %d: attempt %d (pod %s) is not merged, another attempt is", s.Index, s.Attempt, dash(s.Pod))
-	}
 	warnEach(stderr, o.Merged.Missing, func(i int) string { return fmt.Sprintf("pod %d is missing: %s", i, state.Pods[i]) })
 	warn(stderr, "%s merged; results are in %s", o.Merged, dir)
 	failed := o.Failed()
