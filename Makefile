@@ -170,7 +170,6 @@ WORKERS ?= 2
 # cores release events late, whatever the rate: the lag budget is for them, not for figures.
 RUN     ?= kind
 PODS    ?= 4
-MODE    ?= self
 OVERLAY ?= kind
 STORM   ?= recorded-gang
 FLAGS   ?= --family deltafifo --delivery in-order --impl clientgo-realfifo-batch,cond,ring --pipeline informer --storm $(STORM) --pace max,1000 --lag-budget 50ms --rounds 5
@@ -193,8 +192,8 @@ image-load: ## Build the image for one architecture and load it into the kind cl
 kubeconfig:
 	@KIND=$(KIND) scripts/kind/kubeconfig.sh $(CLUSTER) $(KUBE)
 
-kind-run: build kubeconfig ## Play a storm from PODS=4 pods (FLAGS=, STORM=recorded-gang, MODE=self, OVERLAY=kind, RUN=kind)
-	$(BIN)/watchlab cluster run $(IN) --name $(RUN) --overlay $(OVERLAY) --mode $(MODE) --pods $(PODS) --image $(IMAGE) -- $(FLAGS)
+kind-run: build kubeconfig ## Play a storm from PODS=4 pods (FLAGS=, STORM=recorded-gang, OVERLAY=kind, RUN=kind)
+	$(BIN)/watchlab cluster run $(IN) --name $(RUN) --overlay $(OVERLAY) --pods $(PODS) --image $(IMAGE) -- $(FLAGS)
 
 kind-results: build kubeconfig ## Merge the pods' results into results/ and delete the run from the cluster
 	$(BIN)/watchlab cluster collect $(IN) --name $(RUN)

@@ -37,9 +37,6 @@ var ErrMisuse = errors.New("recorder misused")
 // The zero value is ready for one measurement. A Recorder must not be copied and is not safe for
 // concurrent use. Incorrect use does not panic: [Recorder.Result] returns the errors.
 type Recorder struct {
-	// Shared: other cells are measured in the process at the same time. The result lacks the figures
-	// of the process as a whole; see [Result].Shared.
-	Shared bool
 	// Alone: the process has no other measurement. The result has memory figures. The heap is sampled
 	// every 2 ms between Begin and End. Begin first returns free memory to the system, which takes a while.
 	Alone bool

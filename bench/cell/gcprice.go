@@ -107,7 +107,7 @@ func whole(v metrics.Value) uint64 {
 // A round that is short for the heap has no collection and would get its garbage for nothing. In a
 // long round most bytes are paid, so that the figure is CPUSecondsPerEvent.
 func (r Result) PricedCPUSecondsPerEvent() float64 {
-	if r.Shared || r.GCNsPerByte == 0 || r.CPUSecondsPerEvent == 0 {
+	if r.GCNsPerByte == 0 || r.CPUSecondsPerEvent == 0 {
 		return 0
 	}
 	return r.CPUSecondsPerEvent + (r.BytesPerEvent-r.PaidBytesPerEvent)*r.GCNsPerByte/1e9

@@ -16,7 +16,6 @@ func TestPricedCPU(t *testing.T) {
 	}{
 		"no price":             {cell.Result{CPUSecondsPerEvent: 300 * ns, BytesPerEvent: 1000}, 0},
 		"no CPU time":          {cell.Result{GCNsPerByte: 0.5, BytesPerEvent: 1000}, 0},
-		"cells played at once": {cell.Result{GCNsPerByte: 0.5, BytesPerEvent: 1000, CPUSecondsPerEvent: 1, Shared: true}, 0},
 		"no garbage":           {cell.Result{GCNsPerByte: 0.5, CPUSecondsPerEvent: 300 * ns}, 300 * ns},
 		"no collection":        {cell.Result{GCNsPerByte: 0.5, CPUSecondsPerEvent: 300 * ns, BytesPerEvent: 1000}, 800 * ns},
 		"half of it collected": {cell.Result{GCNsPerByte: 0.5, CPUSecondsPerEvent: 550 * ns, BytesPerEvent: 1000, PaidBytesPerEvent: 500}, 800 * ns},

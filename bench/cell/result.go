@@ -11,17 +11,14 @@ import (
 // Result holds the figures of one measurement. Its JSON form is part of run.json;
 // durations are in whole nanoseconds.
 type Result struct {
-	EventsIn        uint64        `json:"eventsIn"`        // input events
-	DeltasOut       uint64        `json:"deltasOut"`       // output deltas
-	Elapsed         time.Duration `json:"elapsedNs"`       // from Begin to End, monotonic
-	EventsPerSecond float64       `json:"eventsPerSecond"` // EventsIn over Elapsed
-	DeltasPerEvent  float64       `json:"deltasPerEvent"`  // below 1 if events coalesce
-	// Shared: other cells were measured in the same process at the same time.
-	// Allocations, CPU time, GC, lock wait and counters are 0.
-	Shared             bool    `json:"shared,omitempty"`
-	AllocsPerEvent     float64 `json:"allocsPerEvent"`     // heap allocations of the process between Begin and End
-	BytesPerEvent      float64 `json:"bytesPerEvent"`      // allocated heap bytes of the process between Begin and End
-	CPUSecondsPerEvent float64 `json:"cpuSecondsPerEvent"` // user and system time of the process, GC included; 0 if unknown
+	EventsIn           uint64        `json:"eventsIn"`           // input events
+	DeltasOut          uint64        `json:"deltasOut"`          // output deltas
+	Elapsed            time.Duration `json:"elapsedNs"`          // from Begin to End, monotonic
+	EventsPerSecond    float64       `json:"eventsPerSecond"`    // EventsIn over Elapsed
+	DeltasPerEvent     float64       `json:"deltasPerEvent"`     // below 1 if events coalesce
+	AllocsPerEvent     float64       `json:"allocsPerEvent"`     // heap allocations of the process between Begin and End
+	BytesPerEvent      float64       `json:"bytesPerEvent"`      // allocated heap bytes of the process between Begin and End
+	CPUSecondsPerEvent float64       `json:"cpuSecondsPerEvent"` // user and system time of the process, GC included; 0 if unknown
 	// PaidBytesPerEvent are the allocated bytes that the collections of the measurement pay for, and
 	// GCNsPerByte is the price of all others; see [Result.PricedCPUSecondsPerEvent].
 	PaidBytesPerEvent float64       `json:"paidBytesPerEvent,omitempty"`
@@ -114,22 +111,20 @@ func (r *Recorder) Result() (Result, error) {
 		Elapsed:         elapsed,
 		EventsPerSecond: n / elapsed.Seconds(),
 		DeltasPerEvent:  float64(r.deltasOut) / n,
-		Shared:          r.Shared,
 		Host:            hostBetween(r.before, r.after),
 		Notes:           r.notes,
 		Timeline:        r.timeline,
-	}
-	if !r.Shared {
-		res.AllocsPerEvent = float64(r.after.mallocs-r.before.mallocs) / n
-		res.BytesPerEvent = float64(r.after.bytes-r.before.bytes) / n
-		res.CPUSecondsPerEvent = (r.after.rusage.cpu - r.before.rusage.cpu).Seconds() / n
-		res.PaidBytesPerEvent = paidBytes(r.before, r.after) / n
-		res.GCs = r.after.gcs - r.before.gcs
-		res.GCPause = r.after.gcPause - r.before.gcPause
-		res.GCPauseMax = longest(r.before.pauses, r.after.pauses)
-		res.LockWait = r.after.lockWait - r.before.lockWait
-		res.Counters = counterNotes(r.before.rusage, r.after.rusage, n)
-		res.Memory = r.memory
+
+		AllocsPerEvent:     float64(r.after.mallocs-r.before.mallocs) / n,
+		BytesPerEvent:      float64(r.after.bytes-r.before.bytes) / n,
+		CPUSecondsPerEvent: (r.after.rusage.cpu - r.before.rusage.cpu).Seconds() / n,
+		PaidBytesPerEvent:  paidBytes(r.before, r.after) / n,
+		GCs:                r.after.gcs - r.before.gcs,
+		GCPause:            r.after.gcPause - r.before.gcPause,
+		GCPauseMax:         longest(r.before.pauses, r.after.pauses),
+		LockWait:           r.after.lockWait - r.before.lockWait,
+		Counters:           counterNotes(r.before.rusage, r.after.rusage, n),
+		Memory:             r.memory,
 	}
 	for _, b := range r.boundaries {
 		q, err := b.quantiles()

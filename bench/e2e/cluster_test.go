@@ -86,35 +86,18 @@ func (d *clusterDriver) collected(name string) *lab.Outcome {
 // nothingLeft fails if any namespace has an object of a run.
 func (d *clusterDriver) nothingLeft(plan fleet.Plan) {
 	d.t.Helper()
-	if plan.Mode == fleet.ModeCluster {
-		// Namespaces are deleted asynchronously.
-		programs.Eventually(d.t, "the writers' namespaces are gone", func() error {
-			list, err := d.client.CoreV1().Namespaces().List(d.t.Context(), metav1.ListOptions{LabelSelector: plan.WrittenBy()})
-			if err == nil && len(list.Items) > 0 {
-				err = errors.New(list.Items[0].Name + " is there")
-			}
-			return err
-		})
-	}
 	client := dynamic.NewForConfigOrDie(d.cp.Config())
-	selectors := []string{fleet.RunLabel + "=" + plan.Run}
-	if plan.Mode == fleet.ModeCluster {
-		selectors = append(selectors, plan.WrittenBy())
-	}
 	for _, r := range []schema.GroupVersionResource{
 		{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "configmaps"},
 		{Version: "v1", Resource: "serviceaccounts"}, {Group: "batch", Version: "v1", Resource: "jobs"},
 		{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
-		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 	} {
-		for _, selector := range selectors {
-			list, err := client.Resource(r).List(d.t.Context(), metav1.ListOptions{LabelSelector: selector})
-			if err != nil {
-				d.t.Fatal(err)
-			}
-			for _, o := range list.Items {
-				d.t.Errorf("%s %s/%s of run %s remains", r.Resource, o.GetNamespace(), o.GetName(), plan.Run)
-			}
+		list, err := client.Resource(r).List(d.t.Context(), metav1.ListOptions{LabelSelector: fleet.RunLabel + "=" + plan.Run})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			d.t.Errorf("%s %s/%s of run %s remains", r.Resource, o.GetNamespace(), o.GetName(), plan.Run)
 		}
 	}
 }
@@ -123,7 +106,7 @@ func (d *clusterDriver) nothingLeft(plan fleet.Plan) {
 var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfifo-batch", "--delivery", "in-order", "--pace", "max", "--events", "20000", "--rounds", "2", "--ignore-host"}
 
 // TestClusterRun runs `watchlab cluster run`, status, collect and clean against the
-// real control plane, in both modes. The Job controller, admission and RBAC are real;
+// real control plane. The Job controller, admission and RBAC are real;
 // standIn runs the pods as processes with the tokens of their service accounts.
 func TestClusterRun(t *testing.T) {
 	d := newClusterDriver(t)
@@ -145,21 +128,7 @@ func TestClusterRun(t *testing.T) {
 		d.must(2, "clean", "--name", "mine")
 	})
 
-	t.Run("Cluster", func(t *testing.T) {
-		d.t = t
-		d.must(0, "run", "--overlay", "kind", "--name", "written", "--mode", "cluster", "--pods", "2", "--writers", "2", "--",
-			"--family", "deltafifo", "--storm", "nodeloss", "--nodes", "1", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "16s", "--rounds", "1", "--ignore-host")
-		d.believed("written", 2)
-		s := d.state("written")
-		if len(s.Pods) != 4 || !s.Pods[3].Writer {
-			t.Errorf("status: %+v", s)
-		}
-		d.must(0, "clean", "--name", "written")
-		d.nothingLeft(s.Plan)
-	})
-
 	t.Run("Rights", d.rights)
-	t.Run("Refused", d.refused)
 	t.Run("Killed", d.killed)
 	t.Run("BadInput", d.badInput)
 
@@ -211,11 +180,9 @@ func (d *clusterDriver) rights(t *testing.T) {
 			}
 		}
 	}
-	// Chance and the server decide on two rights: one that does not stream lists, before v1.34, is asked for a list;
-	// and a writer creates the service account of a namespace, unless kube-controller-manager was faster.
+	// The server decides on one right: one that does not stream lists, before v1.34, is asked for a list.
 	used[right{"watchlab-load", "list", "coordination.k8s.io", "leases"}]++
-	used[right{"watchlab-writer", "create", "", "serviceaccounts"}]++ // of watchlab-any-writer
-	objects := must(fleet.Build(specOf(fleet.ModeCluster, "kind", "watchlab", "any")))(t)
+	objects := must(fleet.Build(specOf("kind", "watchlab", "any")))(t)
 	for _, u := range objects {
 		var r rbacv1.ClusterRole // A Role has the same rules.
 		if !strings.HasSuffix(u.GetKind(), "Role") {
@@ -234,38 +201,6 @@ func (d *clusterDriver) rights(t *testing.T) {
 			}
 		}
 	}
-}
-
-// refused takes a right away from the writers: their pod fails, and no cell is valid.
-func (d *clusterDriver) refused(t *testing.T) {
-	d.t = t
-	overlay := t.TempDir()
-	const lacking = `apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [../../base]
-patches:
-- target: {kind: ClusterRole, name: watchlab-example-writer}
-  patch: '[{"op": "remove", "path": "/rules/1"}]'
-`
-	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(lacking), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, stderr := d.must(1, "run", "--overlay", overlay, "--name", "refused", "--mode", "cluster", "--pods", "1", "--writers", "1", "--",
-		"--family", "deltafifo", "--storm", "recorded-gang", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "3s", "--rounds", "1", "--ignore-host")
-	s := d.state("refused")
-	if s.Pods[0].Phase != fleet.GivenUp || !strings.Contains(stderr, "1 given up") {
-		t.Errorf("the pod: %+v\n%s", s.Pods[0], stderr)
-	}
-	dir := filepath.Join(t.TempDir(), "results")
-	d.must(1, "collect", "--name", "refused", "--out", dir)
-	o := must(lab.Load(dir))(t)
-	for _, cl := range o.Comparisons[0].Cells {
-		if v := cl.Verdict; v.Cause != lab.CauseRefused {
-			t.Errorf("%s: %s", cl.BenchName(), v)
-		}
-	}
-	d.must(0, "clean", "--name", "refused")
-	d.nothingLeft(s.Plan)
 }
 
 // believed collects a run. Every pod must succeed, and no cell may be invalid.
@@ -314,7 +249,7 @@ func (d *clusterDriver) killed(t *testing.T) {
 func (d *clusterDriver) badInput(t *testing.T) {
 	d.t = t
 	f := must(fleet.New(d.cp.Config()))(t)
-	spec := specOf(fleet.ModeSelf, "kind", "watchlab", "bad")
+	spec := specOf("kind", "watchlab", "bad")
 	spec.Plan.Experiment = json.RawMessage(`{"storm":{"name":"no-such-storm"}}`)
 	if err := f.Start(t.Context(), spec); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
@@ -24,21 +23,17 @@ import (
 )
 
 // specOf returns the Spec of a run with two pods.
-func specOf(mode fleet.Mode, overlay, namespace, run string) fleet.Spec {
-	s := fleet.Spec{
+func specOf(overlay, namespace, run string) fleet.Spec {
+	return fleet.Spec{
 		Plan: fleet.Plan{
-			Run: run, Mode: mode, Pods: 2, Experiment: json.RawMessage(`{"storm":{"name":"gang"}}`),
+			Run: run, Pods: 2, Experiment: json.RawMessage(`{"storm":{"name":"gang"}}`),
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles: []\n"), "trace.jsonl.zst": {0xff, 0xfe}},
 		Namespace: namespace, Overlay: overlay,
 	}
-	if mode == fleet.ModeCluster {
-		s.Plan.Writers, s.Resource = 1, schema.GroupResource{Resource: "pods"}
-	}
-	return s
 }
 
-// TestManifests applies the objects of each mode and overlay, and each folder as `kubectl apply -k` does, to a real
+// TestManifests applies the objects of each overlay, and each folder as `kubectl apply -k` does, to a real
 // API server with strict field validation. The namespaces accept our pods, and none that is not restricted.
 func TestManifests(t *testing.T) {
 	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
@@ -61,13 +56,11 @@ func TestManifests(t *testing.T) {
 	}
 	var namespaces []string
 	for _, overlay := range append([]string{""}, fleet.Overlays()...) {
-		for _, mode := range fleet.Modes() {
-			n := len(namespaces)
-			namespaces = append(namespaces, fmt.Sprintf("lab-%d", n))
-			kubectl(documents(t, specOf(mode, overlay, namespaces[n], fmt.Sprintf("run-%d", n)), nil), "apply", "--server-side", "--validate=strict", "-f", "-")
-		}
+		n := len(namespaces)
+		namespaces = append(namespaces, fmt.Sprintf("lab-%d", n))
+		kubectl(documents(t, specOf(overlay, namespaces[n], fmt.Sprintf("run-%d", n)), nil), "apply", "--server-side", "--validate=strict", "-f", "-")
 	}
-	wrong := documents(t, specOf(fleet.ModeSelf, "kind", namespaces[0], "wrong"), func(job *unstructured.Unstructured) error {
+	wrong := documents(t, specOf("kind", namespaces[0], "wrong"), func(job *unstructured.Unstructured) error {
 		return unstructured.SetNestedField(job.Object, int64(3), "spec", "replicas")
 	})
 	if err := try(wrong, "apply", "--server-side", "--validate=strict", "-f", "-"); err == nil || !strings.Contains(err.Error(), "replicas") {

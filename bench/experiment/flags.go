@@ -1,7 +1,6 @@
 package experiment
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -23,11 +22,11 @@ type Field struct {
 	Common            bool     // the flag is in the short help
 	RunOnly           bool     // the flag does not apply to searches
 
-	min     string // least allowed number; empty for none
-	sources string // that the field applies to; empty for all
-	array   bool
-	index   []int
-	value   reflect.Value
+	min    string // least allowed number; empty for none
+	source string // that the field applies to; empty for all
+	array  bool
+	index  []int
+	value  reflect.Value
 }
 
 // Search reports whether the field describes a search.
@@ -35,18 +34,17 @@ func (f Field) Search() bool { return strings.HasPrefix(f.Path, "search.") }
 
 // Fields returns the fields with flags of a struct, in the order of declaration; spec is a pointer
 // to it. Fields behind nil pointers are left out.
-func Fields(spec any) []Field { return fieldsOf(reflect.ValueOf(spec).Elem(), "", "", nil) }
+func Fields(spec any) []Field { return fieldsOf(reflect.ValueOf(spec).Elem(), "", nil) }
 
-func fieldsOf(v reflect.Value, path, sources string, index []int) []Field {
+func fieldsOf(v reflect.Value, path string, index []int) []Field {
 	var all []Field
 	for i := range v.NumField() {
 		f, fv := v.Type().Field(i), v.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		here, at := strings.TrimPrefix(path+"."+name, "."), append(slices.Clip(index), i)
-		sources := cmp.Or(f.Tag.Get("source"), sources)
 		if tag, ok := f.Tag.Lookup("flag"); ok {
 			parts := strings.Split(tag, ",")
-			field := Field{Flag: parts[0], Path: here, Help: f.Tag.Get("help"), min: f.Tag.Get("min"), sources: sources, index: at, value: fv}
+			field := Field{Flag: parts[0], Path: here, Help: f.Tag.Get("help"), min: f.Tag.Get("min"), source: f.Tag.Get("source"), index: at, value: fv}
 			if values, ok := f.Tag.Lookup("enum"); ok {
 				field.Values = strings.Split(values, ",")
 			}
@@ -69,7 +67,7 @@ func fieldsOf(v reflect.Value, path, sources string, index []int) []Field {
 			fv = fv.Elem()
 		}
 		if fv.Kind() == reflect.Struct {
-			all = append(all, fieldsOf(fv, here, sources, at)...)
+			all = append(all, fieldsOf(fv, here, at)...)
 		}
 	}
 	return all
@@ -168,8 +166,8 @@ func checkFields(spec any, source string) error {
 			return manifest.BadField(f.Path, errors.New(elsewhere[f.value.String()]))
 		case f.Values != nil && !slices.Contains(f.Values, f.value.String()):
 			return manifest.BadField(f.Path, OneOf(f.value.String(), f.Values...))
-		case source != "" && f.sources != "" && !slices.Contains(strings.Split(f.sources, ","), source):
-			return manifest.BadField(f.Path, fmt.Errorf("needs --source %s", strings.ReplaceAll(f.sources, ",", " or ")))
+		case source != "" && f.source != "" && f.source != source:
+			return manifest.BadField(f.Path, fmt.Errorf("needs --source %s", f.source))
 		}
 	}
 	return nil

@@ -33,7 +33,6 @@ type Plan struct {
 	Objectives  []stats.Objective // of a search for the knee
 
 	finish func(*lab.Outcome) // adds the results of a search; nil without one
-	close  func() error       // removes written objects from the cluster; nil for none
 }
 
 //go:embed quick.yaml
@@ -75,9 +74,8 @@ func (s Spec) HasParts() bool {
 	return err == nil && len(named.Parts) > 0
 }
 
-// New validates the Spec, loads its storm, and connects to its cluster for a live source. stdin is
-// the manifest "-". Every error is about the Spec or a file or cluster that it names. Close the
-// Plan after the run.
+// New validates the Spec and loads its storm. stdin is the manifest "-". Every error is about the Spec
+// or a file that it names.
 func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 	spec, err := spec.named()
 	if err != nil {
@@ -97,8 +95,6 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 		err = p.planParts(plan)
 	case spec.Search != nil:
 		err = p.planSearch(plan)
-	case liveSource(spec.Source):
-		err = p.planLive(plan)
 	default:
 		err = p.planOne(plan)
 	}
@@ -109,7 +105,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 		return nil, manifest.BadField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
 	}
 	if err := plan.checkClaims(); err != nil {
-		return nil, errors.Join(err, plan.Close())
+		return nil, err
 	}
 	plan.Options = plan.Spec.options()
 	if spec.Share != "" && !strings.HasSuffix(spec.Share, "/1") {
@@ -133,7 +129,7 @@ const budgetProcesses = 6
 // Processes returns the number of processes for a run with a results folder.
 func (p *Plan) Processes() int {
 	switch s := p.Spec; {
-	case s.Memory, liveSource(s.Source), slices.Contains(s.Manifests, "-"), s.isKnee() && s.Processes == 0:
+	case s.Memory, slices.Contains(s.Manifests, "-"), s.isKnee() && s.Processes == 0:
 		return 1
 	case s.Processes > 0:
 		return s.Processes
@@ -152,14 +148,6 @@ func (p *Plan) Finish(o *lab.Outcome) {
 		o.Knees, o.Scalings = nil, nil
 		p.finish(o)
 	}
-}
-
-// Close removes the objects that the run has written into a cluster.
-func (p *Plan) Close() error {
-	if p.close == nil {
-		return nil
-	}
-	return p.close()
 }
 
 // planner loads a storm once, even if several points play it.

@@ -28,7 +28,7 @@ import (
 // Spec describes an experiment. A zero field takes its default.
 //
 // A tag "flag" names the flag that fills the field, "help" describes it, "min" is the
-// least value, "enum" has the allowed values, and "source" the sources that it applies
+// least value, "enum" has the allowed values, and "source" the source that it applies
 // to. A comment says what the help has no room for.
 type Spec struct {
 	// Name of the run, and the end of its default results folder's name (default: run, or the search's kind).
@@ -45,35 +45,33 @@ type Spec struct {
 	pipeline.Config
 
 	// Storm that is played.
-	Storm     Storm    `json:"storm,omitzero" source:"memory,apiserver,apply"`
+	Storm     Storm    `json:"storm,omitzero"`
 	Manifests []string `json:"manifests,omitempty" flag:"manifest,array" help:"manifests for the storm's pods: files, folders, URLs, -"`
 	Recursive bool     `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
 	// Paces at which events are released, one cell each: max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, ramp:…, sine:…, trace or trace:SPEEDx (default: max).
-	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)" source:"memory,apiserver,apply"`
+	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)"`
 	// Duration of the schedule of a paced round (default: 2s; 1s in a knee search).
-	Duration metav1.Duration `json:"duration,omitzero" flag:"duration" help:"schedule of a paced round (default 2s, knee 1s)" min:"0" source:"memory,apiserver"`
+	Duration metav1.Duration `json:"duration,omitzero" flag:"duration" help:"schedule of a paced round (default 2s, knee 1s)" min:"0"`
 	// LagBudget is the limit of release lag, as a share of the gap between events, a time, or both; beyond it the verdict is "invalid: generator" (default: 1%,1ms or as package pace has it).
-	LagBudget string `json:"lagBudget,omitempty" flag:"lag-budget" help:"release lag that still counts, as in 1%,1ms" source:"memory,apiserver,apply"`
+	LagBudget string `json:"lagBudget,omitempty" flag:"lag-budget" help:"release lag that still counts, as in 1%,1ms"`
 
 	// HandlerCost is the processor time that the handler takes for each event (default: 0).
-	HandlerCost metav1.Duration `json:"handlerCost,omitzero" flag:"handler-cost" help:"processor time of the handler, each event (default 0)" source:"memory,apiserver"`
+	HandlerCost metav1.Duration `json:"handlerCost,omitzero" flag:"handler-cost" help:"processor time of the handler, each event (default 0)"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10.
 	Faults []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s" source:"apiserver"`
 	// Share of the storm that this process plays, as in 0/4, the first of four (default: the whole storm).
-	Share string `json:"share,omitempty" flag:"share,run" help:"share of the storm's keys, as in 0/4 (default all)" source:"memory,apiserver"`
-	// Cluster is the live cluster of the sources cluster and apply.
-	Cluster Cluster `json:"cluster,omitzero" source:"cluster,apply"`
+	Share string `json:"share,omitempty" flag:"share,run" help:"share of the storm's keys, as in 0/4 (default all)"`
 
-	// Rounds that count; one more warms up (default: 5; 3 for a live cluster or a knee).
+	// Rounds that count; one more warms up (default: 5; 3 for a knee).
 	Rounds int `json:"rounds,omitempty" flag:"rounds,common" help:"rounds that count, after a warm-up (default 5)" min:"1"`
 	// Budget of time, in place of Rounds: as many rounds as fit, at least one.
 	Budget metav1.Duration `json:"budget,omitzero" flag:"budget,common" help:"time budget in place of --rounds (default none)" min:"1"`
 	// Processes that share the rounds, one after the other; they need a results folder (default: with a folder one a round, 6 with a budget; else, and in a knee search, 1).
-	Processes int `json:"processes,omitempty" flag:"processes,common" help:"processes that share the rounds (default: one a round)" min:"1" source:"memory,apiserver"`
+	Processes int `json:"processes,omitempty" flag:"processes,common" help:"processes that share the rounds (default: one a round)" min:"1"`
 	// Memory plays each cell of each round in its own process and reports its peak heap and resident memory (default: false).
-	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)" source:"memory,apiserver"`
+	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)"`
 	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, trace or all (default: none).
-	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …" source:"memory,apiserver"`
+	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …"`
 	// IgnoreHost omits steal and throttling from the verdicts, for tests on a busy machine; the results say so (default: false).
 	IgnoreHost bool `json:"ignoreHost,omitempty" flag:"ignore-host" help:"omit steal and throttling from verdicts, for tests (default false)"`
 	// Calibrate lowers the paces of parts before the run to those that this machine keeps (default: false).
@@ -95,18 +93,6 @@ type Storm struct {
 	Pods  int     `json:"pods,omitempty" flag:"pods" help:"pods of the profile's cluster; nodes and rates follow (default: the profile's)" min:"1"`
 	Scale float64 `json:"scale,omitempty" flag:"scale,common" help:"factor on the profile's cluster and rates (default 1)"`
 	Skew  string  `json:"skew,omitempty" flag:"skew" help:"skew of keys: uniform, zipf:EXPONENT (default: the profile's)"`
-}
-
-// Cluster is a live cluster that a run watches or writes to.
-type Cluster struct {
-	Kubeconfig string `json:"kubeconfig,omitempty" flag:"kubeconfig,run" help:"kubeconfig file (default: as kubectl finds it)"`
-	// Context of the kubeconfig; source apply needs it (default: the current one).
-	Context string `json:"context,omitempty" flag:"context,run" help:"kubeconfig context (default: the current one)"`
-	// Watched resource, as kubectl names it; source apply watches the storm's (default: pods).
-	Resource  string `json:"resource,omitempty" flag:"resource,run" help:"resource to watch, for --source cluster (default pods)" source:"cluster"`
-	Namespace string `json:"namespace,omitempty" flag:"namespace,n,run" help:"namespace to watch, for --source cluster (default all)" source:"cluster"`
-	// For is the time that a round watches; with source apply the limit (default: 30s).
-	For metav1.Duration `json:"for,omitzero" flag:"for,run" help:"length of a live round (default 30s)" min:"1"`
 }
 
 // Search varies what is played. One of its fields is set.
@@ -176,9 +162,6 @@ func (s Spec) withDefaults() Spec {
 		s.Search = &Search{Knee: &k}
 	case s.Search != nil && s.Search.Scale != nil:
 		name = "scale"
-	case liveSource(s.Source):
-		// A round takes 30 s.
-		rounds = 3
 	}
 	def(&s.Name, name)
 	// A search adds cells during the run, so it needs rounds beside a budget.
@@ -188,20 +171,11 @@ func (s Spec) withDefaults() Spec {
 	if len(s.Parts) > 0 {
 		return s
 	}
-	if liveSource(s.Source) {
-		def(&s.Pipeline, pipeline.InformerPipeline)
-		if s.Source == ClusterSource {
-			def(&s.Cluster.Resource, "pods")
-		}
-		s.Cluster.For.Duration = cmp.Or(s.Cluster.For.Duration, pipeline.DefaultWindow)
-	}
 	def(&s.Pipeline, pipeline.QueuePipeline)
 	def(&s.Source, memorySource)
 	def(&s.Family, familyOf(s.Pipeline))
-	if s.Source != ClusterSource {
-		def(&s.Storm.Name, DefaultStorm)
-	}
-	if len(s.Paces) == 0 && s.Source != ClusterSource && !s.isKnee() {
+	def(&s.Storm.Name, DefaultStorm)
+	if len(s.Paces) == 0 && !s.isKnee() {
 		s.Paces = []string{"max"}
 	}
 	return s

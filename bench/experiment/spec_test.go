@@ -105,7 +105,7 @@ func TestValues(t *testing.T) {
 		"compression": {source.Gzip, source.Uncompressed},
 		"family":      {string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)},
 		"pipeline":    pipeline.Names(), "stamps": stamps,
-		"source":           append(source.Names(), experiment.ClusterSource, experiment.ApplySource),
+		"source":           source.Names(),
 		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
 		"knobs.handOver":   {string(impls.Owned), string(impls.Lent), string(impls.Shared)},
 		"knobs.throttle":   {"yes", "no"},

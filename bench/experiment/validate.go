@@ -23,11 +23,7 @@ import (
 const (
 	memorySource    = source.MemoryName
 	apiserverSource = source.APIServerName
-	ClusterSource   = pipeline.ClusterSource // listens to a live cluster
-	ApplySource     = "apply"                // writes the storm into a live cluster, and listens to it
 )
-
-func liveSource(name string) bool { return name == ClusterSource || name == ApplySource }
 
 // OneOf returns the error for a value that is not allowed.
 func OneOf(got string, allowed ...string) error {
@@ -46,11 +42,8 @@ func familyOf(pipe string) impls.Family {
 func (s Spec) Validate() error {
 	source := cmp.Or(s.Source, memorySource)
 	checks := []func() error{s.validateRun, s.validateStorm, s.validateSearch, s.validateStages}
-	switch {
-	case len(s.Parts) > 0:
+	if len(s.Parts) > 0 {
 		source, checks = "", []func() error{s.validateRun, s.validateParts}
-	case liveSource(s.Source):
-		checks[2] = s.validateLive
 	}
 	if err := checkFields(&s, source); err != nil {
 		return err
@@ -104,8 +97,6 @@ func (s *Spec) validateParts() error {
 			field, err = "search", errors.New("a part has no search")
 		case len(part.Claims) > 0:
 			field, err = "claims", errors.New("a part has no claims")
-		case liveSource(full.Source):
-			field, err = "source", fmt.Errorf("a part cannot have source %s", full.Source)
 		default:
 			if err := full.Validate(); err != nil {
 				return inPart(i, err)
@@ -134,9 +125,8 @@ func (s *Spec) validateStorm() error {
 
 // validateStages validates the choice of encoding, decoder, initial list, store and workqueue.
 func (s *Spec) validateStages() error {
-	live := liveSource(s.Source) // has the informer pipeline only
 	for _, f := range Given(s) {
-		if slices.Contains([]string{"encoding", "decode", "initialList", "store", "workqueue"}, f.Path) && s.Pipeline != pipeline.InformerPipeline && !live {
+		if slices.Contains([]string{"encoding", "decode", "initialList", "store", "workqueue"}, f.Path) && s.Pipeline != pipeline.InformerPipeline {
 			return manifest.BadField(f.Path, fmt.Errorf("needs --pipeline %s", pipeline.InformerPipeline))
 		}
 	}
@@ -220,23 +210,6 @@ func (s Storm) Validate() error {
 		if f.Path != "name" && !isZero(f.value) {
 			return manifest.BadField(in+f.Path, fmt.Errorf("storm %q is no profile, whose size and skew can be chosen (profiles: %s)", cmp.Or(s.Name, DefaultStorm), strings.Join(storm.Names(), ", ")))
 		}
-	}
-	return nil
-}
-
-func (s *Spec) validateLive() error {
-	if s.Search != nil {
-		return manifest.BadField("source", errors.New("a search plays the same storm again and again, which a live cluster does not"))
-	}
-	switch {
-	case s.Family != "" && s.Family != impls.DeltaFIFO:
-		return manifest.BadField("source", fmt.Errorf("%s is for --family %s only", s.Source, impls.DeltaFIFO))
-	case s.Pipeline != "" && s.Pipeline != pipeline.InformerPipeline:
-		return manifest.BadField("pipeline", fmt.Errorf("source %s has the %s pipeline only", s.Source, pipeline.InformerPipeline))
-	case s.Source == ApplySource && s.Cluster.Context == "":
-		return manifest.BadField("cluster.context", errors.New("--source apply writes to a cluster and needs its context"))
-	case s.Source == ApplySource && len(s.Paces) > 1:
-		return manifest.BadField("paces", errors.New("--source apply takes one"))
 	}
 	return nil
 }

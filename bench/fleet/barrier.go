@@ -27,7 +27,7 @@ import (
 
 // The barrier starts each play of a load Job at one time in all pods.
 //
-//  1. Each member, a pod or a writer, calls [JoinBarrier]. Before a play it calls [Barrier.Meet], which says
+//  1. Each member, a pod, calls [JoinBarrier]. Before a play it calls [Barrier.Meet], which says
 //     in a Lease of its own that it is ready. Positions of plays are the same for all members.
 //  2. The leader, pod 0, watches these Leases. When all members are ready it writes the start into
 //     one Lease that all watch: position and time, a little ahead of its own clock (startLead).
@@ -65,13 +65,13 @@ func NewLeases(config *rest.Config, namespace string) (Leases, error) {
 
 // BarrierOptions configure [JoinBarrier].
 type BarrierOptions struct {
-	Leases        Leases        // of the run's namespace
-	Run           string        // name of the run
-	Self          int           // this member: the index of a pod, or Pods and the index of a writer
-	Pods, Writers int           // numbers of members; there is at least one pod
-	Plays         int           // number of positions of the run, for progress reports
-	Wait          time.Duration // timeout for members at one position; above 0
-	Warn          func(string)  // receives each problem that does not end the run, as one line
+	Leases Leases        // of the run's namespace
+	Run    string        // name of the run
+	Self   int           // this member: the index of the pod
+	Pods   int           // number of members, at least one
+	Plays  int           // number of positions of the run, for progress reports
+	Wait   time.Duration // timeout for members at one position; above 0
+	Warn   func(string)  // receives each problem that does not end the run, as one line
 }
 
 // limit returns the timeout of requests: Wait, and a minute at least.
@@ -79,30 +79,23 @@ func (o BarrierOptions) limit() time.Duration { return max(o.Wait, time.Minute) 
 
 const leader = 0 // member that writes the starts
 
-// member returns "pod 2" or "writer 0".
-func (o BarrierOptions) member(m int) string {
-	if m < o.Pods {
-		return "pod " + strconv.Itoa(m)
-	}
-	return "writer " + strconv.Itoa(m-o.Pods)
-}
+// member returns a name such as "pod 2".
+func member(m int) string { return "pod " + strconv.Itoa(m) }
 
 // PlayStart describes how this member started a play.
 type PlayStart struct {
 	Position int           // of the play, or a later one if the others are ahead
 	Late     time.Duration // delay after the start time, by this member's clock
 	Absent   []int         // other members that the start did not wait for
-	Refused  int64         // number of writes that the API server rejected in earlier plays, of all writers
 }
 
 // Progress is what a member says in its Lease.
 type Progress struct {
-	Position int    `json:"position"`          // current play; -1 before the first
-	Plays    int    `json:"plays"`             // number of all plays
-	Play     string `json:"play,omitempty"`    // describes the current one
-	Refused  int64  `json:"refused,omitempty"` // writes of a writer that the API server rejected so far
-	Left     bool   `json:"left,omitempty"`    // the member has left the barrier
-	Done     bool   `json:"done,omitempty"`    // it left because it finished
+	Position int    `json:"position"`       // current play; -1 before the first
+	Plays    int    `json:"plays"`          // number of all plays
+	Play     string `json:"play,omitempty"` // describes the current one
+	Left     bool   `json:"left,omitempty"` // the member has left the barrier
+	Done     bool   `json:"done,omitempty"` // it left because it finished
 }
 
 // String returns a summary such as "play 12 of 40, round 2 of Queue/impl=cond".
@@ -120,11 +113,10 @@ func (p Progress) String() string {
 
 // start is what the leader says in the start Lease.
 type start struct {
-	Position int       `json:"position"`          // -1 before the first
-	At       time.Time `json:"at"`                // by the leader's clock
-	Absent   []int     `json:"absent,omitempty"`  // members that the leader did not wait for
-	Refused  int64     `json:"refused,omitempty"` // of all writers
-	Left     bool      `json:"left,omitempty"`    // the leader has left, so there are no further starts
+	Position int       `json:"position"`         // -1 before the first
+	At       time.Time `json:"at"`               // by the leader's clock
+	Absent   []int     `json:"absent,omitempty"` // members that the leader did not wait for
+	Left     bool      `json:"left,omitempty"`   // the leader has left, so there are no further starts
 }
 
 const (
@@ -183,7 +175,7 @@ func JoinBarrier(ctx context.Context, opts BarrierOptions) (*Barrier, error) {
 		return b, nil
 	case <-time.After(opts.limit()):
 		b.stop()
-		return nil, fmt.Errorf("barrier: %s could not list Leases within %v", opts.member(opts.Self), opts.limit())
+		return nil, fmt.Errorf("barrier: %s could not list Leases within %v", member(opts.Self), opts.limit())
 	case <-ctx.Done():
 		b.stop()
 		return nil, ctx.Err()
@@ -196,9 +188,8 @@ func (b *Barrier) stop() {
 }
 
 // Meet waits until all members are ready for the position, and then for the start. play describes the
-// play in progress reports; refused is the number of writes of this writer that the API server rejected
-// so far. The error is that of ctx.
-func (b *Barrier) Meet(ctx context.Context, position int, play string, refused int64) (PlayStart, error) {
+// play in progress reports. The error is that of ctx.
+func (b *Barrier) Meet(ctx context.Context, position int, play string) (PlayStart, error) {
 	leads, limit := b.opts.Self == leader, b.opts.Wait
 	if !leads {
 		limit = 2 * limit // The leader may itself wait for a member.
@@ -206,7 +197,7 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string, refused i
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	before := b.own.Position
-	b.own.Position, b.own.Play, b.own.Refused = position, play, refused
+	b.own.Position, b.own.Play = position, play
 	err := b.report(ctx)
 	if s, _, _, _ := b.look(position); s.Position >= before {
 		delete(b.lost, leader) // It has caught up.
@@ -219,9 +210,9 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string, refused i
 		case leads && (late || len(missing) == 0):
 			for _, m := range missing {
 				b.lost[m] = true
-				b.opts.Warn(fmt.Sprintf("%s missed the barrier timeout %v and is skipped", b.opts.member(m), limit))
+				b.opts.Warn(fmt.Sprintf("%s missed the barrier timeout %v and is skipped", member(m), limit))
 			}
-			s = start{Position: position, At: time.Now().Add(startLead(b.opts.Pods + b.opts.Writers)), Absent: absent, Refused: b.refused()}
+			s = start{Position: position, At: time.Now().Add(startLead(b.opts.Pods)), Absent: absent}
 			if err = b.announce(ctx, s); err == nil {
 				return b.begin(ctx, s)
 			}
@@ -234,7 +225,7 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string, refused i
 		case <-timeout.C:
 			if late = true; !leads {
 				b.lost[leader] = true
-				b.opts.Warn(fmt.Sprintf("%s missed the barrier timeout %v: %s continues alone", b.opts.member(leader), limit, b.opts.member(b.opts.Self)))
+				b.opts.Warn(fmt.Sprintf("%s missed the barrier timeout %v: %s continues alone", member(leader), limit, member(b.opts.Self)))
 			}
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -250,7 +241,7 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string, refused i
 // alone returns the start of a member that waits for no other.
 func (b *Barrier) alone(position int) PlayStart {
 	s := PlayStart{Position: position}
-	for m := range b.opts.Pods + b.opts.Writers {
+	for m := range b.opts.Pods {
 		if m != b.opts.Self {
 			s.Absent = append(s.Absent, m)
 		}
@@ -262,12 +253,12 @@ func (b *Barrier) alone(position int) PlayStart {
 func (b *Barrier) begin(ctx context.Context, s start) (PlayStart, error) {
 	// A slow clock must not delay the start by more than the announcement lead.
 	select {
-	case <-time.After(min(time.Until(s.At), startLead(b.opts.Pods+b.opts.Writers))):
+	case <-time.After(min(time.Until(s.At), startLead(b.opts.Pods))):
 	case <-ctx.Done():
 		return PlayStart{}, ctx.Err()
 	}
 	absent := slices.DeleteFunc(slices.Clone(s.Absent), func(m int) bool { return m == b.opts.Self })
-	return PlayStart{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: absent, Refused: s.Refused}, nil
+	return PlayStart{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: absent}, nil
 }
 
 // look returns the last start; for the leader also the members below the position, and those of them to
@@ -275,7 +266,7 @@ func (b *Barrier) begin(ctx context.Context, s start) (PlayStart, error) {
 func (b *Barrier) look(position int) (s start, absent, missing []int, changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for m := 1; b.opts.Self == leader && m < b.opts.Pods+b.opts.Writers; m++ {
+	for m := 1; b.opts.Self == leader && m < b.opts.Pods; m++ {
 		p, joined := b.progress[m]
 		switch {
 		case joined && p.Position >= position && !p.Left:
@@ -287,16 +278,6 @@ func (b *Barrier) look(position int) (s start, absent, missing []int, changed <-
 		absent = append(absent, m)
 	}
 	return b.start, absent, missing, b.changed
-}
-
-// refused returns the sum of all members' refused writes.
-func (b *Barrier) refused() (n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range b.progress {
-		n += p.Refused
-	}
-	return n
 }
 
 // Leave removes this member from the barrier and stops the watch. done: it has finished.
@@ -355,7 +336,7 @@ func (b *Barrier) apply(ctx context.Context, name string, label map[string]strin
 		return last == nil, nil
 	})
 	if err != nil {
-		err = fmt.Errorf("barrier: %s could not write %s: %w", b.opts.member(b.opts.Self), name, cmp.Or(last, err))
+		err = fmt.Errorf("barrier: %s could not write %s: %w", member(b.opts.Self), name, cmp.Or(last, err))
 	}
 	return err
 }

@@ -82,20 +82,20 @@ func (f *fakeLeases) Patch(_ context.Context, name string, _ types.PatchType, da
 // barrierRun is a run in its own synctest bubble.
 type barrierRun struct {
 	*testing.T
-	leases        *fakeLeases
-	pods, writers int
-	origin        time.Time
+	leases *fakeLeases
+	pods   int
+	origin time.Time
 
 	mu       sync.Mutex       // guards starts and warnings
 	starts   map[int][]string // of each member in order
 	warnings []string
 }
 
-func inBubble(t *testing.T, pods, writers int, play func(*barrierRun)) {
+func inBubble(t *testing.T, pods int, play func(*barrierRun)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		play(&barrierRun{
-			T: t, leases: &fakeLeases{all: map[string]*coordinationv1.Lease{}}, pods: pods, writers: writers,
+			T: t, leases: &fakeLeases{all: map[string]*coordinationv1.Lease{}}, pods: pods,
 			origin: time.Now(), starts: map[int][]string{},
 		})
 	})
@@ -103,7 +103,7 @@ func inBubble(t *testing.T, pods, writers int, play func(*barrierRun)) {
 
 func (r *barrierRun) options(m int) BarrierOptions {
 	return BarrierOptions{
-		Leases: r.leases, Run: "test", Self: m, Pods: r.pods, Writers: r.writers, Plays: 5, Wait: time.Minute,
+		Leases: r.leases, Run: "test", Self: m, Pods: r.pods, Plays: 5, Wait: time.Minute,
 		Warn: func(text string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -125,11 +125,7 @@ func (r *barrierRun) join(m int) *Barrier {
 // meet calls Meet and records the start.
 func (r *barrierRun) meet(b *Barrier, m, position int) {
 	r.Helper()
-	refused := int64(0)
-	if m >= r.pods {
-		refused = int64(10 + m - r.pods)
-	}
-	s, err := b.Meet(r.Context(), position, "a play", refused)
+	s, err := b.Meet(r.Context(), position, "a play")
 	if err != nil {
 		r.Errorf("%d at %d: %v", m, position, err)
 	}
@@ -139,9 +135,6 @@ func (r *barrierRun) meet(b *Barrier, m, position int) {
 	}
 	if len(s.Absent) > 0 {
 		text += fmt.Sprintf(" without %v", s.Absent)
-	}
-	if s.Refused > 0 {
-		text += fmt.Sprintf(" after %d refused", s.Refused)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,19 +192,19 @@ func (r *barrierRun) play(l life) {
 }
 
 // TestBarrier plays testdata/barrier.txt: members start together, and none waits for long for another one. A case
-// has the numbers of pods and writers, the lives of processes, and after > the starts of each member and the warnings.
+// has the number of pods, the lives of processes, and after > the starts of each member and the warnings.
 func TestBarrier(t *testing.T) {
 	golden.Scripts(t, func(t *testing.T, _, script string) string {
 		cases := strings.Split(script, "\n\n")
 		for i, text := range cases {
 			text, _, _ = strings.Cut(strings.TrimSpace(text), "\n>")
 			lines := strings.Split(text, "\n")
-			var pods, writers int
-			if _, err := fmt.Sscanf(lines[1], "%d pods, %d writers", &pods, &writers); err != nil {
+			var pods int
+			if _, err := fmt.Sscanf(lines[1], "%d pods", &pods); err != nil {
 				t.Fatalf("%s: %v", lines[1], err)
 			}
 			t.Run(lines[0], func(t *testing.T) {
-				inBubble(t, pods, writers, func(r *barrierRun) {
+				inBubble(t, pods, func(r *barrierRun) {
 					var members sync.WaitGroup
 					for _, line := range lines[2:] {
 						members.Go(func() { r.play(parseLife(t, line)) })
@@ -234,7 +227,7 @@ func TestBarrier(t *testing.T) {
 // TestBarrierFails: without an API server a pod starts alone, a forbidden request is not retried, and the end of the
 // context ends a wait.
 func TestBarrierFails(t *testing.T) {
-	inBubble(t, 2, 0, func(r *barrierRun) {
+	inBubble(t, 2, func(r *barrierRun) {
 		b := r.join(1)
 		r.leases.fail(apierrors.NewServiceUnavailable("it is being started"))
 		r.meet(b, 1, 0)
@@ -244,18 +237,18 @@ func TestBarrierFails(t *testing.T) {
 		}
 		_ = b.Leave(context.Background(), false)
 	})
-	inBubble(t, 2, 0, func(r *barrierRun) {
+	inBubble(t, 2, func(r *barrierRun) {
 		r.leases.fail(apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "x", errors.New("no")))
 		if _, err := JoinBarrier(r.Context(), r.options(0)); !apierrors.IsForbidden(err) || time.Since(r.origin) > 0 {
 			t.Errorf("after %v: %v", time.Since(r.origin), err)
 		}
 	})
 	for m := range 2 {
-		inBubble(t, 3, 0, func(r *barrierRun) {
+		inBubble(t, 3, func(r *barrierRun) {
 			b := r.join(m)
 			ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 			defer cancel()
-			if _, err := b.Meet(ctx, 0, "a play", 0); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := b.Meet(ctx, 0, "a play"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("pod %d: %v", m, err)
 			}
 			r.leave(b, false)
@@ -265,7 +258,7 @@ func TestBarrierFails(t *testing.T) {
 
 // TestProgress: a Lease shows the progress of its member.
 func TestProgress(t *testing.T) {
-	inBubble(t, 1, 0, func(r *barrierRun) {
+	inBubble(t, 1, func(r *barrierRun) {
 		says := func(want string) {
 			if m, p, ok := readProgress(r.leases.all[leaseName("test", 0)]); !ok || m != 0 || p.String() != want {
 				t.Errorf("member %d: %s, want %s", m, p, want)
@@ -282,7 +275,7 @@ func TestProgress(t *testing.T) {
 
 // FuzzLease: a Lease that others write is a member's progress, on one line, or it is none.
 func FuzzLease(f *testing.F) {
-	f.Add("2", `{"position":3,"plays":9,"play":"round 2 of Queue/impl=cond","refused":1}`)
+	f.Add("2", `{"position":3,"plays":9,"play":"round 2 of Queue/impl=cond"}`)
 	f.Add("0", `{"left":true,"done":true}`)
 	f.Add("-1", `{"position":-9223372036854775808}`)
 	f.Add("x", "null")

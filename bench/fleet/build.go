@@ -101,11 +101,6 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 			return nil, err
 		}
 	}
-	// The component is added to the base, so that the overlay patches its pods, too.
-	if s.Plan.Mode == ModeCluster {
-		file := path.Join(baseDir, kustomizationFile)
-		k.files[file] = append(k.files[file], "\ncomponents:\n- ../components/cluster\n"...)
-	}
 	err := k.add(dir, 0)
 	for _, u := range k.objects {
 		k.refer(u.Object)

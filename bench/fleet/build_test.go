@@ -17,8 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/internal/golden"
@@ -27,44 +25,36 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testSpec returns a valid Spec of a mode.
-func testSpec(mode Mode) Spec {
-	s := Spec{
+// testSpec returns a valid Spec.
+func testSpec() Spec {
+	return Spec{
 		Plan: Plan{
-			Run: "mine", Mode: mode, Pods: 3, Experiment: json.RawMessage(`{"storm":{"name":"/etc/watchlab/mine.yaml"},"paces":["max","2000"]}`),
+			Run: "mine", Pods: 3, Experiment: json.RawMessage(`{"storm":{"name":"/etc/watchlab/mine.yaml"},"paces":["max","2000"]}`),
 			Barrier: metav1.Duration{Duration: time.Minute},
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles:\n- profile: gang\n")},
 		Namespace: "lab", Image: "registry.example/watchlab:1", Overlay: "kind",
 	}
-	if mode == ModeCluster {
-		s.Plan.Writers, s.Resource = 2, schema.GroupResource{Group: "apps", Resource: "deployments"}
-	}
-	return s
 }
 
-// TestBuild compares the objects of each mode with golden files.
+// TestBuild compares the objects with a golden file.
 func TestBuild(t *testing.T) {
-	for _, mode := range Modes() {
-		t.Run(string(mode), func(t *testing.T) {
-			objects, err := Build(testSpec(mode))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got bytes.Buffer
-			for _, o := range objects {
-				data, err := yaml.Marshal(o.Object)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got.WriteString("---\n")
-				got.Write(data)
-			}
-			golden.Check(t, string(mode)+".yaml", got.String())
-			if strings.Contains(got.String(), "watchlab-example") || strings.Contains(got.String(), "namespace: watchlab\n") {
-				t.Error("the example's names remain")
-			}
-		})
+	objects, err := Build(testSpec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for _, o := range objects {
+		data, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.WriteString("---\n")
+		got.Write(data)
+	}
+	golden.Check(t, "run.yaml", got.String())
+	if strings.Contains(got.String(), "watchlab-example") || strings.Contains(got.String(), "namespace: watchlab\n") {
+		t.Error("the example's names remain")
 	}
 }
 
@@ -84,48 +74,46 @@ func jobOf(t *testing.T, objects []*unstructured.Unstructured) *batchv1.Job {
 	return nil
 }
 
-// TestOverlays: each overlay builds in each mode for any number of pods, and patches
-// the pods of all components.
+// TestOverlays: each overlay builds for any number of pods, and patches their Job.
 func TestOverlays(t *testing.T) {
 	if have := Overlays(); !slices.Contains(have, "kind") || !slices.Contains(have, "large") {
 		t.Fatalf("overlays %q", have)
 	}
 	for _, overlay := range append(Overlays(), "") {
-		for _, mode := range Modes() {
-			s := testSpec(mode)
-			s.Overlay, s.Plan.Pods = overlay, 7
-			objects, err := Build(s)
-			if err != nil {
-				t.Errorf("%s, mode %s: %v", overlay, mode, err)
+		s := testSpec()
+		s.Overlay, s.Plan.Pods = overlay, 7
+		objects, err := Build(s)
+		if err != nil {
+			t.Errorf("%s: %v", overlay, err)
+			continue
+		}
+		j := jobOf(t, objects).Spec
+		if *j.Completions != 7 || *j.Parallelism != 7 || *j.MaxFailedIndexes > 7 || j.Template.Spec.Containers[0].Image != s.Image {
+			t.Errorf("%s: %d completions, %d at once, %d may fail, of image %s", overlay,
+				*j.Completions, *j.Parallelism, *j.MaxFailedIndexes, j.Template.Spec.Containers[0].Image)
+		}
+		guaranteed := map[string]bool{}
+		for _, o := range objects {
+			if o.GetLabels()[RunLabel] != "mine" || o.GetKind() != "Job" && o.GetKind() != "Deployment" {
 				continue
 			}
-			j := jobOf(t, objects).Spec
-			if *j.Completions != 7 || *j.Parallelism != 7 || *j.MaxFailedIndexes > 7 || j.Template.Spec.Containers[0].Image != s.Image {
-				t.Errorf("%s, mode %s: %d completions, %d at once, %d may fail, of image %s", overlay, mode,
-					*j.Completions, *j.Parallelism, *j.MaxFailedIndexes, j.Template.Spec.Containers[0].Image)
+			containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+			if err != nil {
+				t.Fatal(err)
 			}
-			guaranteed := map[string]bool{}
-			for _, o := range objects {
-				if o.GetLabels()[RunLabel] != "mine" || o.GetKind() != "Job" && o.GetKind() != "Deployment" {
-					continue
-				}
-				containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-				if err != nil {
-					t.Fatal(err)
-				}
-				var c corev1.Container
-				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(containers[0].(map[string]any), &c); err != nil {
-					t.Fatal(err)
-				}
-				guaranteed[c.Resources.Requests.Cpu().String()+"/"+c.Resources.Limits.Cpu().String()] = true
+			var c corev1.Container
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(containers[0].(map[string]any), &c); err != nil {
+				t.Fatal(err)
 			}
-			if overlay != "" && len(guaranteed) != 1 {
-				t.Errorf("%s, mode %s: pods of different sizes: %v", overlay, mode, guaranteed)
-			}
+			guaranteed[c.Resources.Requests.Cpu().String()+"/"+c.Resources.Limits.Cpu().String()] = true
 		}
+		if overlay != "" && len(guaranteed) != 1 {
+			t.Errorf("%s: pods of different sizes: %v", overlay, guaranteed)
+		}
+
 	}
 	// The overlay large allows five failed indexes, for any number of pods.
-	s := testSpec(ModeSelf)
+	s := testSpec()
 	s.Overlay, s.Plan.Pods = "large", 1000
 	objects, err := Build(s)
 	if err != nil {
@@ -144,7 +132,7 @@ func TestOwnOverlay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := testSpec(ModeSelf)
+	s := testSpec()
 	s.Overlay = dir
 	write("resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/template/spec/nodeSelector\",\"value\":{\"pool\":\"x\"}}]'\n")
 	objects, err := Build(s)
@@ -179,29 +167,11 @@ func errorOf(err error, field string) bool {
 	return ok && bad.Field == field
 }
 
-// TestWriterNames: each writer has a unique name within the length limit, also across runs.
-func TestWriterNames(t *testing.T) {
-	seen := map[string]bool{}
-	for _, run := range []string{"a", "nodeloss", "twenty-characters-ab", "twenty-characters-ac", "abcde-fg"} {
-		p := Plan{Run: run, Mode: ModeCluster, Writers: 3}
-		for i := range p.Writers {
-			name := WriterRun(run, i)
-			if seen[name] || len(name) > MaxRun || len(validation.IsDNS1123Label(name)) > 0 || name == run {
-				t.Errorf("writer %d of %s is named %q", i, run, name)
-			}
-			seen[name] = true
-			if !slices.Contains(strings.FieldsFunc(p.WrittenBy(), func(r rune) bool { return strings.ContainsRune("(), ", r) }), name) {
-				t.Errorf("%s doesn't select what %s writes", p.WrittenBy(), name)
-			}
-		}
-	}
-}
-
 // FuzzParsePlan: a plan is valid and reads the same when it is written, or the error names the file.
 func FuzzParsePlan(f *testing.F) {
 	for _, s := range []string{
-		"run: a\nmode: self\npods: 4\nexperiment: {rounds: 1}\nbarrier: 10s\n",
-		"{run: a, mode: cluster, pods: 1, writers: 100, pyroscope: 'http://x'}",
+		"run: a\npods: 4\nexperiment: {rounds: 1}\nbarrier: 10s\n",
+		"{run: a, pods: 1, pyroscope: 'http://x'}",
 		"run: a\nrun: b\n", "pods: 99999999999999999999", "experiment: &a [*a]", "barrier: -1ns", "[]",
 	} {
 		f.Add([]byte(s))
@@ -215,7 +185,6 @@ func FuzzParsePlan(f *testing.F) {
 			}
 			return
 		}
-		p.WrittenBy()
 		text, err := p.YAML()
 		if err != nil {
 			t.Fatal(err)

@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-
-	"watchlab/loadgen/manifest"
 )
 
 // Resources of a run in the order of deletion. Jobs come first, as they create pods. The plan's
@@ -32,10 +30,9 @@ var (
 	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	leases     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 
-	clusterRoles = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
-	ofCluster    = []schema.GroupVersionResource{
+	ofCluster = []schema.GroupVersionResource{
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
-		clusterRoles,
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 	}
 	// shared by all runs of a namespace.
 	shared = []schema.GroupVersionResource{
@@ -63,7 +60,7 @@ func (f *Fleet) Runs(ctx context.Context, namespace string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Clean deletes a run, its results and the objects of its writers. It returns when only terminating namespaces are left. The error may wrap [ErrNoRun].
+// Clean deletes a run and its results. It returns when its pods are gone. The error may wrap [ErrNoRun].
 func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	runs, err := f.Runs(ctx, ref.Namespace)
 	if err != nil {
@@ -72,35 +69,18 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	if !slices.Contains(runs, ref.Run) {
 		return f.noRun(ref, runs)
 	}
-	plan, err := f.plan(ctx, ref)
-	// Without a plan there are no writers to clean up: Clean deletes the plan last.
-	if _, invalid := errors.AsType[*manifest.Error](err); err != nil && !errors.Is(err, ErrNoRun) && !invalid {
-		return err
-	}
 	for _, r := range ofRun {
 		if err := f.remove(ctx, r, ref.Namespace, ref.selector()); err != nil {
 			return err
 		}
 	}
-	// Running pods may still write the objects deleted below.
+	// Running pods may still write the objects deleted below, and Leases during shutdown.
 	if err := poll(ctx, "pods of "+ref.String(), func(ctx context.Context) (bool, error) {
 		pod, err := f.first(ctx, pods, ref.Namespace, ref.selector())
 		return pod == nil, err
 	}); err != nil {
 		return err
 	}
-	if err == nil && plan.Mode == ModeCluster {
-		// The objects of the writers, then their cluster-scoped rights.
-		if err := f.removeNamespaces(ctx, plan.WrittenBy()); err != nil {
-			return err
-		}
-		for _, r := range ofCluster {
-			if err := f.remove(ctx, r, "", ref.selector()+","+NamespaceLabel+"="+ref.Namespace); err != nil {
-				return err
-			}
-		}
-	}
-	// Pods may have written Leases during shutdown.
 	for _, r := range []schema.GroupVersionResource{leases, configMaps} {
 		if err := f.remove(ctx, r, ref.Namespace, ref.selector()); err != nil {
 			return err
@@ -172,23 +152,6 @@ func (f *Fleet) remove(ctx context.Context, r schema.GroupVersionResource, names
 		return fmt.Errorf("fleet: cleaning up %s: %w", r.Resource, err)
 	}
 	return nil
-}
-
-// removeNamespaces deletes one by one: the API server has no collection delete for namespaces.
-func (f *Fleet) removeNamespaces(ctx context.Context, selector string) error {
-	client := f.metadata.Resource(namespaces)
-	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return fmt.Errorf("fleet: cleaning up: %w", err)
-	}
-	var errs []error
-	for _, o := range list.Items {
-		err := client.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs = append(errs, fmt.Errorf("fleet: cleaning up namespace %s: %w", o.Name, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func poll(ctx context.Context, what string, gone wait.ConditionWithContextFunc) error {

@@ -10,7 +10,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -22,18 +21,11 @@ func (s Spec) edit(u *unstructured.Unstructured) error {
 	if u.GetLabels()[RunLabel] != s.Plan.Run {
 		return nil
 	}
-	switch ref := s.Ref(); u.GroupVersionKind().GroupKind().String() {
-	case "ConfigMap":
-		if ref.isClaim(u) {
-			return typed(u, s.editPlan)
-		}
-	case "Job.batch":
+	switch {
+	case s.Ref().isClaim(u):
+		return typed(u, s.editPlan)
+	case u.GroupVersionKind().GroupKind().String() == "Job.batch":
 		return typed(u, s.editJob)
-	case "ClusterRole.rbac.authorization.k8s.io":
-		s.label(u)
-		return typed(u, s.editRole)
-	case "ClusterRoleBinding.rbac.authorization.k8s.io":
-		s.label(u)
 	}
 	return nil
 }
@@ -93,13 +85,6 @@ func (s Spec) rename(u *unstructured.Unstructured) {
 	}
 }
 
-// label is for cluster-scoped objects.
-func (s Spec) label(u *unstructured.Unstructured) {
-	labels := u.GetLabels()
-	labels[NamespaceLabel] = s.Namespace
-	u.SetLabels(labels)
-}
-
 func (s Spec) editPlan(m *corev1.ConfigMap) error {
 	plan, err := s.Plan.YAML()
 	if err != nil {
@@ -118,9 +103,6 @@ func (s Spec) editPlan(m *corev1.ConfigMap) error {
 
 func (s Spec) editJob(j *batchv1.Job) error {
 	n := int32(s.Plan.Pods)
-	if j.Name == s.Ref().object(writerSuffix) {
-		n = int32(s.Plan.Writers)
-	}
 	// An overlay that allows all indexes to fail does so for any number of pods.
 	if most := j.Spec.MaxFailedIndexes; most != nil {
 		if was := j.Spec.Completions; was != nil && *most >= *was {
@@ -140,22 +122,3 @@ func (s Spec) editJob(j *batchv1.Job) error {
 }
 
 const containerName = "watchlab" // container of the command
-
-// editRole sets the storm's resource in the rules where pods stand for it.
-func (s Spec) editRole(r *rbacv1.ClusterRole) error {
-	edited := false
-	for i := range r.Rules {
-		rule := &r.Rules[i]
-		for j, name := range rule.Resources {
-			if of, _, _ := strings.Cut(name, "/"); of == "pods" {
-				rule.APIGroups = []string{s.Resource.Group}
-				rule.Resources[j] = strings.Replace(name, "pods", s.Resource.Resource, 1)
-				edited = true
-			}
-		}
-	}
-	if !edited {
-		return fmt.Errorf("the role has no rule for the storm's resource")
-	}
-	return nil
-}

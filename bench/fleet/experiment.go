@@ -12,7 +12,6 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/loadgen/manifest"
-	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
@@ -25,18 +24,9 @@ var podRefuses = map[string]string{
 	"budget":   "all pods play the same --rounds",
 }
 
-// clusterRefuses are fields of a Spec that a load Job cannot use, beside [podRefuses].
-var clusterRefuses = map[string]string{
-	"cluster.kubeconfig": "put --kubeconfig before --",
-	"cluster.context":    "put --context before --",
-}
-
-// modeRefuses are fields that mode cluster cannot use.
-var modeRefuses = map[string]string{"source": "mode cluster sets it", "cluster.resource": "the storm sets it"}
-
-func refusedField(s *experiment.Spec, refuses map[string]string) (path, why string) {
+func refusedField(s *experiment.Spec) (path, why string) {
 	for _, f := range experiment.Given(s) {
-		if why, refused := refuses[f.Path]; refused {
+		if why, refused := podRefuses[f.Path]; refused {
 			return f.Path, why
 		}
 	}
@@ -44,35 +34,18 @@ func refusedField(s *experiment.Spec, refuses map[string]string) (path, why stri
 }
 
 // SetExperiment sets the experiment of the pods, and packs its files. To find errors early, it plans the experiment as the
-// pods will, for mode cluster in c; at names c. The error of a field of the experiment is a [*manifest.Error].
-func (s *Spec) SetExperiment(ctx context.Context, e experiment.Spec, c *cluster.Cluster, at experiment.Cluster) error {
-	refused := []map[string]string{podRefuses, clusterRefuses}
-	if s.Plan.Mode == ModeCluster {
-		refused = append(refused, modeRefuses)
-	}
-	for _, refuses := range refused {
-		if path, why := refusedField(&e, refuses); path != "" {
-			return manifest.BadField(path, fmt.Errorf("cannot be used in a load Job: %s", why))
-		}
+// pods will. The error of a field of the experiment is a [*manifest.Error].
+func (s *Spec) SetExperiment(ctx context.Context, e experiment.Spec) error {
+	if path, why := refusedField(&e); path != "" {
+		return manifest.BadField(path, fmt.Errorf("cannot be used in a load Job: %s", why))
 	}
 	if slices.Contains(e.Manifests, "-") {
 		return manifest.BadField("manifests", errors.New("- cannot be used in a load Job: pods have no standard input"))
 	}
-	if s.Plan.Mode == ModeCluster {
-		e.Source = experiment.ApplySource
-		checked := e
-		checked.Cluster = at
-		checked.Cluster.For = e.Cluster.For
-		p, err := experiment.New(ctx, checked, nil)
-		if err != nil {
-			return err
-		}
-		w, err := p.Spec.Written(ctx, c)
-		if err != nil {
-			return err
-		}
-		s.Resource = w.Storm.Resource.GroupResource()
-	} else if err := checkSelf(ctx, e); err != nil {
+	if e.HasParts() {
+		return manifest.BadField("family", errors.New("is needed, or --storm or --pipeline: the default experiment has several storms"))
+	}
+	if _, err := experiment.New(ctx, e, nil); err != nil {
 		return err
 	}
 	s.Files, s.from = map[string][]byte{}, map[string]packed{}
@@ -81,17 +54,6 @@ func (s *Spec) SetExperiment(ctx context.Context, e experiment.Spec, c *cluster.
 	}
 	s.Plan.Experiment = e.JSON()
 	return nil
-}
-
-func checkSelf(ctx context.Context, spec experiment.Spec) error {
-	switch {
-	case spec.Source == experiment.ClusterSource || spec.Source == experiment.ApplySource:
-		return manifest.BadField("source", fmt.Errorf("%s needs --mode %s", spec.Source, ModeCluster))
-	case spec.HasParts():
-		return manifest.BadField("family", errors.New("is needed, or --storm or --pipeline: the default experiment has several storms"))
-	}
-	_, err := experiment.New(ctx, spec, nil)
-	return err
 }
 
 // packed is a file of the user, and the field of the Spec that names it.

@@ -6,8 +6,8 @@
 //		state, err := f.Follow(ctx, ref, 2*time.Minute, show, warn) // until the Job has ended
 //		err = f.Clean(ctx, ref)
 //
-//	 1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base,
-//	    the component of the mode, the overlay.
+//	 1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base and
+//	    the overlay.
 //	 2. [Fleet.Start] creates the ConfigMap of the run, which claims its name. It applies
 //	    the rest by server-side apply, Jobs last.
 //	 3. Each pod meets the others before each play ([JoinBarrier]) and stores its result in
@@ -37,11 +37,11 @@ import (
 )
 
 const (
-	RunLabel       = cluster.RunLabel         // name of the run; each of its objects has it
+	RunLabel       = "watchlab.dev/run"       // name of the run; each of its objects has it
 	NamespaceLabel = "watchlab.dev/namespace" // namespace of the run; cluster-scoped objects have it
 	nameLabel      = "app.kubernetes.io/name" // set to appName on all applied objects
 	appName        = "watchlab"
-	Manager        = cluster.Manager // field manager of server-side apply
+	Manager        = appName // field manager of server-side apply
 )
 
 var (

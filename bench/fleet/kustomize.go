@@ -32,7 +32,6 @@ import (
 type kustomization struct {
 	metav1.TypeMeta    `json:",inline"`
 	Resources          []string         `json:"resources"`
-	Components         []string         `json:"components"`
 	Patches            []kustomizePatch `json:"patches"`
 	ConfigMapGenerator []struct {
 		Name      string   `json:"name"`
@@ -100,7 +99,7 @@ func (k *kustomizer) add(dir string, depth int) error {
 	if err := manifest.Strict(file, data, &own); err != nil {
 		return fmt.Errorf("%w (kubectl kustomize builds what uses other fields: list its output in resources)", err)
 	}
-	for _, name := range slices.Concat(own.Resources, own.Components) {
+	for _, name := range own.Resources {
 		p := path.Join(dir, name)
 		if _, isFile := k.files[p]; !isFile {
 			if err := k.add(p, depth+1); err != nil {

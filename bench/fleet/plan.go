@@ -3,9 +3,7 @@ package fleet
 import (
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,24 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/manifest"
-	"watchlab/loadgen/source/cluster"
 )
-
-// Mode selects the source of the storm for the pods of a run.
-type Mode string
-
-// The modes.
-const (
-	ModeSelf Mode = "self" // each pod plays its share of the storm through its own pipelines
-	// ModeCluster: writers write their shares to the real cluster. Each pod watches all of it.
-	ModeCluster Mode = "cluster"
-)
-
-// Modes returns the modes.
-func Modes() []Mode { return []Mode{ModeSelf, ModeCluster} }
-
-// ModeNames lists the modes.
-const ModeNames = string(ModeSelf + ", " + ModeCluster)
 
 // Paths and addresses in a pod.
 const (
@@ -54,18 +35,14 @@ const (
 
 // Limits of a plan.
 const (
-	MaxRun     = 20     // characters of a run's name, which object names contain
-	MaxPods    = 10_000 // largest number of pods
-	MaxWriters = 100    // largest number of writers; the selector [Plan.WrittenBy] lists all
+	MaxRun  = 20     // characters of a run's name, which object names contain
+	MaxPods = 10_000 // largest number of pods
 )
 
 // Plan configures the pods of a run. All pods mount its YAML form as [PlanFile].
 type Plan struct {
-	Run  string `json:"run"`  // name of the run
-	Mode Mode   `json:"mode"` // selects the source of the storm
-	Pods int    `json:"pods"` // number of playing pods: the completions of their Job
-	// Writers is the number of writers: the completions of their Job; 0 but in mode cluster.
-	Writers    int             `json:"writers,omitempty"`
+	Run        string          `json:"run"`        // name of the run
+	Pods       int             `json:"pods"`       // number of pods: the completions of their Job
 	Experiment json.RawMessage `json:"experiment"` // Spec of package experiment that each pod plays, as JSON
 	// Deployments are those of the overlay, for [Fleet.Follow]; [Build] sets them. The label
 	// app.kubernetes.io/name of their pods is their name.
@@ -109,14 +86,8 @@ func (p Plan) Validate() error {
 		return badField("run", "%q: %s", p.Run, problems[0])
 	case len(p.Run) > MaxRun:
 		return badField("run", "%q has %d characters (allowed: %d)", p.Run, len(p.Run), MaxRun)
-	case !slices.Contains(Modes(), p.Mode):
-		return badField("mode", "%q (allowed: %s)", p.Mode, ModeNames)
 	case p.Pods < 1 || p.Pods > MaxPods:
 		return badField("pods", "%d (allowed: 1 to %d)", p.Pods, MaxPods)
-	case p.Mode == ModeCluster && (p.Writers < 1 || p.Writers > MaxWriters):
-		return badField("writers", "%d (allowed: 1 to %d)", p.Writers, MaxWriters)
-	case p.Mode != ModeCluster && p.Writers != 0:
-		return badField("writers", "%d (needs mode %s)", p.Writers, ModeCluster)
 	case p.Barrier.Duration < 0 || p.Barrier.Duration > maxBarrier:
 		return badField("barrier", "%v (allowed: 0 to %v)", p.Barrier.Duration, maxBarrier)
 	}
@@ -125,23 +96,6 @@ func (p Plan) Validate() error {
 
 // maxBarrier: with a longer timeout, a run with a lost pod would seem to hang.
 const maxBarrier = time.Hour
-
-// WriterRun returns the value of [cluster.RunLabel] on a writer's objects and namespaces. It is
-// not the name of the run, whose own pods a watch of the storm's pods must not select.
-func WriterRun(run string, index int) string {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(run)) // It never fails.
-	return fmt.Sprintf("%s-%08x-%d", strings.TrimRight(run[:min(len(run), 6)], "-"), h.Sum32(), index)
-}
-
-// WrittenBy returns the label selector for the objects of the plan's writers.
-func (p Plan) WrittenBy() string {
-	names := make([]string, p.Writers)
-	for i := range names {
-		names[i] = WriterRun(p.Run, i)
-	}
-	return cluster.RunLabel + " in (" + strings.Join(names, ",") + ")"
-}
 
 // podSelector returns the label selector for the pods of a run and of its Deployments, and then
 // for those of other runs, too.

@@ -16,7 +16,7 @@ import (
 
 // Print prints a table of the pods.
 func (s State) Print(w io.Writer) error {
-	fmt.Fprintf(w, "run %s, mode %s: %s\n", s.Ref, s.Plan.Mode, s.Line())
+	fmt.Fprintf(w, "run %s: %s\n", s.Ref, s.Line())
 	if s.Failure != "" {
 		fmt.Fprintf(w, "the Job failed: %s\n", s.Failure)
 	}
@@ -52,9 +52,6 @@ func (p Pod) title() string {
 }
 
 func (p Pod) index() string {
-	if p.Writer {
-		return "writer " + strconv.Itoa(p.Index)
-	}
 	return cmp.Or(p.Deployment, strconv.Itoa(p.Index))
 }
 

@@ -25,8 +25,8 @@ func TestSetExperiment(t *testing.T) {
 	}
 	pod := file(dir, "pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n")
 	given := experiment.Spec{Config: pipeline.Config{Family: "queue", Impls: []string{"ring"}}, Storm: experiment.Storm{Name: "steady", Scale: 0.001}, Manifests: []string{pod}}
-	run := fleet.Spec{Plan: fleet.Plan{Mode: fleet.ModeSelf}}
-	if err := run.SetExperiment(t.Context(), given, nil, experiment.Cluster{}); err != nil {
+	run := fleet.Spec{}
+	if err := run.SetExperiment(t.Context(), given); err != nil {
 		t.Fatal(err)
 	}
 	want := given
@@ -35,7 +35,7 @@ func TestSetExperiment(t *testing.T) {
 		t.Errorf("%v: %+v, files %q", err, got, run.Files)
 	}
 	given.Manifests = append(given.Manifests, file(t.TempDir(), "pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: b}\nspec: {containers: [{name: a, image: a}]}\n"))
-	if err := run.SetExperiment(t.Context(), given, nil, experiment.Cluster{}); err == nil || !strings.Contains(err.Error(), "the same name") {
+	if err := run.SetExperiment(t.Context(), given); err == nil || !strings.Contains(err.Error(), "the same name") {
 		t.Errorf("two files of one name: %v", err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -20,8 +19,7 @@ type Spec struct {
 	Image     string // image of watchlab; empty for that of the manifests
 	// Overlay is one of [Overlays], or a directory with a kustomization of ../../base as they
 	// have; empty for the plain base.
-	Overlay  string
-	Resource schema.GroupResource // kind that writers write and pods watch, in mode cluster
+	Overlay string
 
 	from map[string]packed // files of [Spec.SetExperiment], by name
 }
@@ -61,12 +59,7 @@ func (s Spec) check() error {
 	if size > maxFiles-planRoom {
 		return s.badFile(largest, "it has %d bytes; all files have %d (allowed: %d, the limit of a ConfigMap)", len(s.Files[largest]), size, maxFiles-planRoom)
 	}
-	if s.Plan.Mode == ModeCluster && s.Resource.Resource == "" {
-		return badField("resource", "none (mode %s needs one)", ModeCluster)
-	}
 	return nil
 }
 
 const planRoom = 32 << 10 // number of bytes reserved for the plan
-
-const writerSuffix = "writer" // of the name of the writers' Job

@@ -31,7 +31,7 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	if err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	if err := f.nameFree(ctx, s); err != nil {
+	if err := f.nameFree(ctx, ref); err != nil {
 		return err
 	}
 	claimed := false
@@ -73,26 +73,14 @@ func (f *Fleet) foreignNamespace(ctx context.Context, name string) (bool, error)
 	return ns.Labels[nameLabel] != appName, nil
 }
 
-// nameFree rejects the name of a run with remaining objects. The writers of mode cluster have
-// cluster-scoped ones, so the name must be free in all namespaces.
-func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
-	type place struct {
-		resource            schema.GroupVersionResource
-		namespace, selector string
-	}
-	ref := s.Ref()
-	places := []place{{configMaps, ref.Namespace, ref.selector()}}
-	if s.Plan.Mode == ModeCluster {
-		places = append(places, place{clusterRoles, "", ref.selector()}, place{namespaces, "", s.Plan.WrittenBy()})
-	}
-	for _, p := range places {
-		left, err := f.first(ctx, p.resource, p.namespace, p.selector)
-		if err != nil {
-			return fmt.Errorf("fleet: %w", err)
-		}
-		if left != nil {
-			return fmt.Errorf("%w: %s (%s %s has its name)", ErrExists, ref, p.resource.Resource, left.Name)
-		}
+// nameFree rejects the name of a run with remaining objects.
+func (f *Fleet) nameFree(ctx context.Context, ref Ref) error {
+	left, err := f.first(ctx, configMaps, ref.Namespace, ref.selector())
+	switch {
+	case err != nil:
+		return fmt.Errorf("fleet: %w", err)
+	case left != nil:
+		return fmt.Errorf("%w: %s (%s %s has its name)", ErrExists, ref, configMaps.Resource, left.Name)
 	}
 	return nil
 }

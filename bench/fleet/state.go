@@ -29,7 +29,6 @@ const (
 
 // Pod is the state of one index of a Job of the run, or of a Deployment beside it.
 type Pod struct {
-	Writer     bool   // of mode cluster
 	Deployment string // its name, such as grafana; empty for the pods of Jobs
 	Index      int    // completion index of the Job
 	Name, Node string // of the last pod
@@ -43,13 +42,13 @@ type Pod struct {
 }
 
 // Plays reports whether the pod plays a share of the storm.
-func (p Pod) Plays() bool { return !p.Writer && p.Deployment == "" }
+func (p Pod) Plays() bool { return p.Deployment == "" }
 
 // State is the state of a run in the cluster.
 type State struct {
 	Ref
 	Plan    Plan   // of the run
-	Pods    []Pod  // playing pods by index, then the writers, then those of Deployments
+	Pods    []Pod  // playing pods by index, then those of Deployments
 	Over    bool   // the Job has ended or was deleted
 	Failure string // reason of a failed Job; empty otherwise
 }
@@ -81,31 +80,20 @@ type objects struct {
 }
 
 func (o objects) state(ref Ref) State {
-	s := State{Ref: ref, Plan: o.plan}
-	for _, role := range []struct {
-		writer   bool
-		first, n int // members of the barrier
-		job      string
-	}{{false, 0, o.plan.Pods, ref.object("")}, {true, o.plan.Pods, o.plan.Writers, ref.object(writerSuffix)}} {
-		var job *batchv1.Job
-		if i := slices.IndexFunc(o.jobs, func(j *batchv1.Job) bool { return j.Name == role.job }); i >= 0 {
-			job = o.jobs[i]
-		}
-		pods := make([]Pod, role.n)
-		for i := range pods {
-			pods[i] = Pod{Writer: role.writer, Index: i, Phase: Absent}
-		}
-		o.readPods(pods, role.job)
-		if job != nil {
-			readJob(pods, job)
-		}
-		if !role.writer {
-			o.readConfigMaps(pods)
-			s.Over, s.Failure = ended(job)
-		}
-		o.readLeases(pods, role.first)
-		s.Pods = append(s.Pods, pods...)
+	s := State{Ref: ref, Plan: o.plan, Pods: make([]Pod, o.plan.Pods)}
+	for i := range s.Pods {
+		s.Pods[i] = Pod{Index: i, Phase: Absent}
 	}
+	name := ref.object("")
+	o.readPods(s.Pods, name)
+	var job *batchv1.Job
+	if i := slices.IndexFunc(o.jobs, func(j *batchv1.Job) bool { return j.Name == name }); i >= 0 {
+		job = o.jobs[i]
+		readJob(s.Pods, job)
+	}
+	s.Over, s.Failure = ended(job)
+	o.readConfigMaps(s.Pods)
+	o.readLeases(s.Pods)
 	for _, name := range o.plan.Deployments {
 		p := Pod{Deployment: name, Phase: Absent}
 		p.read(slices.DeleteFunc(slices.Clone(o.pods), func(p *corev1.Pod) bool {
@@ -258,11 +246,11 @@ func indexes(text string, n int) []int {
 	return all
 }
 
-// readLeases fills in the progress of pods, which are the members of the barrier from the first one on.
-func (o objects) readLeases(pods []Pod, first int) {
+// readLeases fills in the progress of pods, which are the members of the barrier.
+func (o objects) readLeases(pods []Pod) {
 	for _, l := range o.leases {
-		if m, p, ok := readProgress(l); ok && m >= first && m-first < len(pods) {
-			pods[m-first].Progress = p.String()
+		if m, p, ok := readProgress(l); ok && m < len(pods) {
+			pods[m].Progress = p.String()
 		}
 	}
 }

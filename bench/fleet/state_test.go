@@ -17,7 +17,7 @@ import (
 
 var (
 	testRef  = Ref{Namespace: "lab", Run: "mine"}
-	testPlan = Plan{Run: "mine", Mode: ModeSelf, Pods: 4}
+	testPlan = Plan{Run: "mine", Pods: 4}
 )
 
 // podOf returns the n-th pod of an index.
@@ -137,23 +137,16 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateBeside: writers and the Deployments of the plan are listed, and not counted as playing pods.
+// TestStateBeside: the Deployments of the plan are listed, and not counted as playing pods.
 func TestStateBeside(t *testing.T) {
 	plan := testPlan
-	plan.Mode, plan.Pods, plan.Writers, plan.Deployments = ModeCluster, 1, 1, []string{"grafana", "tempo"}
-	writer := podOf(0, 0, corev1.PodRunning)
-	writer.Name, writer.Labels[batchv1.JobNameLabel] = "watchlab-mine-writer-0-x", "watchlab-mine-writer"
-	complete := batchv1.JobStatus{CompletedIndexes: "0", Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}}
+	plan.Pods, plan.Deployments = 1, []string{"grafana", "tempo"}
 	got := objects{
-		plan: plan, pods: []*corev1.Pod{writer, deployed("grafana", "ErrImagePull"), deployed("other", "ErrImagePull")},
-		jobs: []*batchv1.Job{
-			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine-writer"}, Status: complete},
-			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}},
-		},
+		plan: plan, pods: []*corev1.Pod{deployed("grafana", "ErrImagePull"), deployed("other", "ErrImagePull")},
+		jobs: []*batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}}},
 	}.state(testRef)
 	want := []Pod{
 		{Phase: Absent},
-		{Writer: true, Name: "watchlab-mine-writer-0-x", Node: "n0", Phase: Succeeded},
 		{Deployment: "grafana", Name: "grafana-5d8-x", Image: "grafana:1", Phase: Waiting, Reason: "ErrImagePull", Message: "no such host"},
 		{Deployment: "tempo", Phase: Absent},
 	}

@@ -3,12 +3,10 @@ package lab
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"watchlab/bench/cell"
@@ -59,7 +57,7 @@ func (c *comparisonRun) cold() (cells []*cellRun) {
 	if c.r.opts.PlayInFreshProcess != nil {
 		return nil
 	}
-	if c.Concurrent || c.r.opts.BeforeRun != nil {
+	if c.r.opts.BeforeRun != nil {
 		return c.cells[c.first:]
 	}
 	warm := map[string]bool{}
@@ -186,20 +184,6 @@ func (c *comparisonRun) playRound(ctx context.Context, phase, round, last int) e
 		return nil
 	}
 	c.result().Rounds = max(c.result().Rounds, last)
-	sound := 0
-	for _, p := range plays {
-		if !p.failed {
-			sound++
-		}
-	}
-	if c.BeforeRound != nil && sound > 0 {
-		if err := guard("begin", func() error { return c.BeforeRound(sound) }); err != nil {
-			return err
-		}
-	}
-	if c.Concurrent {
-		return c.playTogether(ctx, plays)
-	}
 	for _, p := range plays {
 		switch {
 		case ctx.Err() != nil:
@@ -234,47 +218,6 @@ func (c *comparisonRun) plan(phase, round, last int) []*cellPlay {
 		}
 	}
 	return plays
-}
-
-func (c *comparisonRun) playTogether(ctx context.Context, plays []*cellPlay) error {
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
-	plays = slices.DeleteFunc(plays, (*cellPlay).skip)
-	if len(plays) == 0 {
-		return nil
-	}
-	for _, p := range plays {
-		p.start()
-	}
-	var cells sync.WaitGroup
-	workloads := make([]Workload, len(plays))
-	for i, p := range plays {
-		cells.Go(func() { workloads[i], p.err = setUp(ctx, p.Cell) })
-	}
-	cells.Wait()
-	ready := slices.DeleteFunc(slices.Clone(plays), func(p *cellPlay) bool { return p.err != nil })
-	if hook := plays[0].hook(); hook != nil && len(ready) > 0 {
-		err := hook(ctx)
-		for _, p := range ready {
-			p.err = err
-		}
-	}
-	for i, p := range plays {
-		cells.Go(func() { p.measured, p.err = conclude(ctx, workloads[i], p.err, &cell.Recorder{Shared: true}) })
-	}
-	cells.Wait()
-	var interrupted error
-	for _, p := range plays {
-		err := p.finish(ctx)
-		switch {
-		case errors.Is(err, errInterrupted):
-			interrupted = err
-		case err != nil:
-			return err
-		}
-	}
-	return interrupted
 }
 
 // A cell is profiled for profileFor, but at most profilePlays times: with a sample
@@ -469,9 +412,9 @@ func (r *runner) phaseCost() (sum time.Duration) {
 }
 
 // cost estimates the time to play each cell times(cell) times. A cell that was never played costs
-// the mean of all plays. Cells that are played together cost the time of the slowest.
+// the mean of all plays.
 func (c *comparisonRun) cost(cells []*cellRun, times func(*cellRun) int) time.Duration {
-	var sum, slowest time.Duration
+	var sum time.Duration
 	for _, t := range cells {
 		if t.failed {
 			continue
@@ -480,11 +423,7 @@ func (c *comparisonRun) cost(cells []*cellRun, times func(*cellRun) int) time.Du
 		if t.took.plays == 0 {
 			one = c.r.all.mean()
 		}
-		own := time.Duration(times(t)) * one
-		sum, slowest = sum+own, max(slowest, own)
-	}
-	if c.Concurrent {
-		return slowest
+		sum += time.Duration(times(t)) * one
 	}
 	return sum
 }

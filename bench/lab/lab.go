@@ -51,7 +51,6 @@ var (
 	ErrReordered  = errors.New("reordered")
 	ErrDuplicated = errors.New("duplicated") // an event left the pipeline more than once
 	ErrDiverged   = errors.New("diverged")   // the final state differs from the storm's
-	ErrRefused    = errors.New("refused")    // not of the variant: the API server rejected writes of the storm
 )
 
 // Label is one part of a cell's name, key=value.
@@ -131,13 +130,6 @@ type Comparison struct {
 	Input   string        // digest of the input, checked on resume; empty if unknown
 	Whole   string        // digest of the whole input if Input is one share of it; empty otherwise
 	Cells   []Cell        // at least one; names must be unique in the run
-	// Concurrent plays the cells of a round concurrently, for input that arrives only
-	// once, such as the events of a live cluster. The process's costs cannot be
-	// attributed to one cell then ([cell.Result].Shared).
-	Concurrent bool
-	// BeforeRound, if not nil, is called before each round with the number of cells to play.
-	// Cells that broke an invariant do not count. Its error ends the run.
-	BeforeRound func(cells int) error
 	// NextCells, if not nil, returns further cells. It is called when the cells of all
 	// comparisons have all their rounds, with this comparison's results in the order of
 	// the cells; again after the rounds of the new cells. A variant that has already

@@ -29,11 +29,10 @@ type MergeOptions struct {
 
 // Merged describes the shares of a merged outcome.
 type Merged struct {
-	Of         int           `json:"of"`                   // number of shares
-	Shares     []MergedShare `json:"shares"`               // the merged shares, by index
-	Missing    []int         `json:"missing,omitempty"`    // indexes of the missing shares
-	Partial    bool          `json:"partial,omitempty"`    // figures are shown even though shares are missing
-	Superseded []MergedShare `json:"superseded,omitempty"` // results replaced by another attempt of the same share
+	Of      int           `json:"of"`                // number of shares
+	Shares  []MergedShare `json:"shares"`            // the merged shares, by index
+	Missing []int         `json:"missing,omitempty"` // indexes of the missing shares
+	Partial bool          `json:"partial,omitempty"` // figures are shown even though shares are missing
 }
 
 // String returns "4 shares", or "3 of 4 shares" if one is missing.
@@ -83,7 +82,7 @@ type MergedShare struct {
 // Time: O(shares × rounds of all cells), on all processors. Memory: at most 16 shares
 // besides their sum.
 func Merge(attempts []Attempt, load func(i int) (*Share, error), opts MergeOptions) (*Outcome, error) {
-	chosen, passed, err := choose(attempts)
+	chosen, err := choose(attempts)
 	if err != nil {
 		return nil, err
 	}
@@ -104,13 +103,6 @@ func Merge(attempts []Attempt, load func(i int) (*Share, error), opts MergeOptio
 		if err := m.fold(shares); err != nil {
 			return nil, err
 		}
-	}
-	for _, i := range passed {
-		s, err := load(i)
-		if err != nil {
-			return nil, err
-		}
-		m.merged.Superseded = append(m.merged.Superseded, mergedShare(s))
 	}
 	return m.outcome(), nil
 }
@@ -316,7 +308,7 @@ type Share struct {
 	Pod     string   `json:"pod,omitempty"`     // name of the pod; empty if unknown
 	Node    string   `json:"node,omitempty"`    // name of the node; empty if unknown
 	Attempt int      `json:"attempt,omitempty"` // from 0; a retried pod has several
-	Whole   []string `json:"whole,omitempty"`   // digests of the whole inputs, one per comparison; empty for a live cluster
+	Whole   []string `json:"whole,omitempty"`   // digests of the whole inputs, one per comparison; empty if unknown
 	Outcome *Outcome `json:"outcome"`           // result of this share; Env is that of its machine
 	Starts  []Start  `json:"starts,omitempty"`  // plays with a common start
 }
@@ -324,7 +316,7 @@ type Share struct {
 // Start describes how a share began a play with a common start.
 type Start struct {
 	Comparison int           `json:"comparison"`       // index in the run, from 0
-	Cell       string        `json:"cell"`             // benchmark name; empty for all cells of the round
+	Cell       string        `json:"cell"`             // benchmark name
 	Round      int           `json:"round"`            // 0 is the warm-up
 	Late       time.Duration `json:"lateNs,omitempty"` // delay after the common start, by the share's own clock
 	Absent     []int         `json:"absent,omitempty"` // indexes of shares that the start did not wait for
@@ -339,10 +331,9 @@ type Attempt struct {
 	Finished bool      // the run was not interrupted
 }
 
-// choose returns indexes into attempts: those of the results that count, ordered by
-// share, and those of the others. The error wraps [ErrShares] if two different results
-// claim to be the same attempt.
-func choose(attempts []Attempt) (chosen, passed []int, err error) {
+// choose returns indexes into attempts: those of the results that count, ordered by share. The
+// error wraps [ErrShares] if two different results claim to be the same attempt.
+func choose(attempts []Attempt) (chosen []int, err error) {
 	order := make([]int, len(attempts))
 	for i := range order {
 		order[i] = i
@@ -358,7 +349,7 @@ func choose(attempts []Attempt) (chosen, passed []int, err error) {
 		a := attempts[i]
 		id := Attempt{Index: a.Index, Number: a.Number, Pod: a.Pod}
 		if before, ok := starts[id]; ok {
-			return nil, nil, fmt.Errorf("%w: share %d has two results of attempt %d (pod %q), one started at %s and one at %s",
+			return nil, fmt.Errorf("%w: share %d has two results of attempt %d (pod %q), one started at %s and one at %s",
 				ErrShares, a.Index, a.Number, a.Pod, before.UTC().Format(time.RFC3339Nano), a.Started.UTC().Format(time.RFC3339Nano))
 		}
 		starts[id] = a.Started
@@ -373,8 +364,7 @@ func choose(attempts []Attempt) (chosen, passed []int, err error) {
 			best = n - 1
 		}
 		chosen = append(chosen, order[best])
-		passed = slices.Concat(passed, order[:best], order[best+1:n])
 		order = order[n:]
 	}
-	return chosen, passed, nil
+	return chosen, nil
 }

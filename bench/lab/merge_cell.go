@@ -39,10 +39,10 @@ type shareStart struct {
 	absent []int         // shares that the start did not wait for
 }
 
-// start returns the start of a play. A start without a cell applies to all cells of the round.
+// start returns the start of a play.
 func (s *Share) start(comparison int, cell string, round int) shareStart {
 	for _, st := range s.Starts {
-		if st.Comparison == comparison && st.Round == round && (st.Cell == cell || st.Cell == "") {
+		if st.Comparison == comparison && st.Round == round && st.Cell == cell {
 			return shareStart{share: s.Index, common: true, late: st.Late, absent: st.Absent}
 		}
 	}

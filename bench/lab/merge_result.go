@@ -20,7 +20,6 @@ func mergeResults(parts []cell.Result) (cell.Result, error) {
 		sum.EventsIn += p.EventsIn
 		sum.DeltasOut += p.DeltasOut
 		sum.Elapsed = max(sum.Elapsed, p.Elapsed)
-		sum.Shared = sum.Shared || p.Shared
 		sum.GCs += p.GCs
 		sum.GCPause += p.GCPause
 		sum.GCPauseMax = max(sum.GCPauseMax, p.GCPauseMax)

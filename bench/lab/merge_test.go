@@ -272,13 +272,6 @@ func TestMergedVerdicts(t *testing.T) {
 		}), false, "noisy", "in 3 of 3 rounds: the shares did not wait for each other", 3, false},
 		"one pod skipped": {inPlace(func(s []lab.Share) { s[0].Starts[2].Absent = []int{1} }),
 			false, "noisy", "in 1 of 3 rounds: share 1 had no start in common with the others", 3, false},
-		"cells played together": {inPlace(func(s []lab.Share) {
-			for i := range s {
-				for j := range s[i].Starts {
-					s[i].Starts[j].Cell = ""
-				}
-			}
-		}), false, "valid", "", 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shares := steadyShares(100*ms, 100*ms, 100*ms)
@@ -398,22 +391,22 @@ func TestChoose(t *testing.T) {
 		return lab.Attempt{Index: index, Number: number, Pod: pod, Started: began.Add(time.Duration(minute) * time.Minute), Finished: finished}
 	}
 	for name, tc := range map[string]struct {
-		attempts       []lab.Attempt
-		chosen, passed []int
-		refused        bool
+		attempts []lab.Attempt
+		chosen   []int
+		refused  bool
 	}{
 		"none":           {},
-		"one each":       {[]lab.Attempt{at(1, 0, "b", 0, true), at(0, 0, "a", 0, true)}, []int{1, 0}, nil, false},
-		"first finished": {[]lab.Attempt{at(0, 2, "c", 2, true), at(0, 0, "a", 0, false), at(0, 1, "b", 1, true)}, []int{2}, []int{1, 0}, false},
-		"none finished":  {[]lab.Attempt{at(0, 0, "a", 0, false), at(0, 1, "b", 1, false)}, []int{1}, []int{0}, false},
-		"disrupted pod":  {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "b", 1, true)}, []int{0}, []int{1}, false},
-		"the same twice": {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 0, true)}, []int{0}, nil, false},
-		"two of one":     {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 1, true)}, nil, nil, true},
+		"one each":       {[]lab.Attempt{at(1, 0, "b", 0, true), at(0, 0, "a", 0, true)}, []int{1, 0}, false},
+		"first finished": {[]lab.Attempt{at(0, 2, "c", 2, true), at(0, 0, "a", 0, false), at(0, 1, "b", 1, true)}, []int{2}, false},
+		"none finished":  {[]lab.Attempt{at(0, 0, "a", 0, false), at(0, 1, "b", 1, false)}, []int{1}, false},
+		"disrupted pod":  {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "b", 1, true)}, []int{0}, false},
+		"the same twice": {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 0, true)}, []int{0}, false},
+		"two of one":     {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 1, true)}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			chosen, passed, err := lab.Choose(tc.attempts)
-			if !slices.Equal(chosen, tc.chosen) || !slices.Equal(passed, tc.passed) || errors.Is(err, lab.ErrShares) != tc.refused {
-				t.Errorf("chosen %v, passed over %v, error %v", chosen, passed, err)
+			chosen, err := lab.Choose(tc.attempts)
+			if !slices.Equal(chosen, tc.chosen) || errors.Is(err, lab.ErrShares) != tc.refused {
+				t.Errorf("chosen %v, error %v", chosen, err)
 			}
 		})
 	}
@@ -425,8 +418,8 @@ func TestMergedFolder(t *testing.T) {
 	retried := shares[0]
 	retried.Attempt, retried.Pod = 1, "pod-0-again"
 	merged := mustMerge(t, append(shares, retried), lab.MergeOptions{})
-	if p := merged.Merged.Superseded; len(p) != 1 || p[0].Pod != "pod-0-again" {
-		t.Errorf("passed over: %+v", p)
+	if n := len(merged.Merged.Shares); n != 2 {
+		t.Errorf("%d shares", n)
 	}
 	dir := filepath.Join(t.TempDir(), "results", "merged")
 	noError(t, merged.Create(dir))

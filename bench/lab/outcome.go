@@ -138,7 +138,6 @@ const (
 	CauseReordered  Cause = "reordered"
 	CauseDuplicated Cause = "duplicated"
 	CauseDiverged   Cause = "diverged"
-	CauseRefused    Cause = "refused" // the API server rejected writes of the storm
 	CauseError      Cause = "error"
 	CauseGenerator  Cause = "generator" // late releases
 	CauseSteal      Cause = "steal"     // the hypervisor gave too much CPU time to other machines

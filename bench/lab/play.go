@@ -16,18 +16,11 @@ import (
 
 // play plays a cell once: New, Setup, Run, Check, Teardown. A panic in one of them
 // becomes an error. A panic in a goroutine of the workload ends the process. hook, if
-// not nil, is called between Setup and Run.
+// not nil, is called between Setup and Run. If ctx ends during Run, play skips Check and the
+// cell is dropped.
 func play(ctx context.Context, c Cell, rec *cell.Recorder, hook func(context.Context) error) (cell.Result, error) {
-	w, err := setUp(ctx, c)
-	if err == nil && hook != nil {
-		err = hook(ctx)
-	}
-	return conclude(ctx, w, err, rec)
-}
-
-// setUp returns a new workload after its Setup; nil if there is none to tear down.
-func setUp(ctx context.Context, c Cell) (w Workload, err error) {
-	err = guard("new", func() error {
+	var w Workload
+	err := guard("new", func() error {
 		made, err := c.New()
 		if err == nil && made == nil {
 			err = errors.New("no workload")
@@ -40,14 +33,11 @@ func setUp(ctx context.Context, c Cell) (w Workload, err error) {
 	if err == nil {
 		err = guard("setup", func() error { return w.Setup(ctx) })
 	}
-	return w, err
-}
-
-// conclude runs, checks and tears down a workload; err is that of the steps so far. If
-// ctx ends during Run, it skips Check and the cell is dropped.
-func conclude(ctx context.Context, w Workload, err error, rec *cell.Recorder) (cell.Result, error) {
 	if w == nil {
 		return cell.Result{}, err
+	}
+	if err == nil && hook != nil {
+		err = hook(ctx)
 	}
 	if err == nil {
 		err = guard("run", func() error { return w.Run(ctx, rec) })
@@ -163,12 +153,11 @@ func (e remoteError) Is(target error) bool {
 	return false
 }
 
-// Play identifies a play after Setup and before Run: one cell, or all cells of a round
-// that are played together.
+// Play identifies a play of a cell after Setup and before Run.
 type Play struct {
 	Position   int    // from 0, ascending; equal in all runs of the same comparisons, as skipped plays count
 	Comparison int    // index in the run, from 0
-	Cell       string // benchmark name; empty for cells that are played together
+	Cell       string // benchmark name
 	Round      int    // 0 is the warm-up
 }
 
@@ -183,10 +172,7 @@ func Plays(comparisons []Comparison, opts Options) int {
 
 // positions is the number of positions of one round.
 func (c *Comparison) positions(opts Options) int {
-	switch {
-	case c.Concurrent:
-		return 1
-	case opts.NoAA:
+	if opts.NoAA {
 		return len(c.Cells)
 	}
 	return len(c.Cells) + 1
@@ -198,10 +184,8 @@ func (p *cellPlay) hook() func(context.Context) error {
 	if r.opts.BeforeRun == nil {
 		return nil
 	}
-	id := Play{Position: r.perRound*p.round + p.c.offset, Comparison: p.c.index, Round: p.round}
-	if !p.c.Concurrent {
-		id.Position += p.place - 1
-		id.Cell = p.BenchName()
+	id := Play{
+		Position: r.perRound*p.round + p.c.offset + p.place - 1, Comparison: p.c.index, Cell: p.BenchName(), Round: p.round,
 	}
 	return func(ctx context.Context) error {
 		return guard("start", func() error { return r.opts.BeforeRun(ctx, id) })

@@ -305,28 +305,28 @@ func TestResumeEndedRun(t *testing.T) {
 	})
 }
 
-// TestResumeAfterAnError: a run that ended with an error of BeforeRound can be resumed.
+// TestResumeAfterAnError: a run that ended with an error of NextCells can be resumed.
 func TestResumeAfterAnError(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		opts := lab.Options{Rounds: 3, Dir: dir}
 		for session := range 2 {
-			c, plays := newCell("x", "", steady(10, time.Second))
+			c, _ := newCell("x", "", steady(10, time.Second))
 			cs := comparison(c)
-			cs[0].BeforeRound = func(int) error {
-				if session == 0 && *plays > 2 {
-					return errors.New("no cluster")
+			cs[0].NextCells = func([]lab.CellResult) ([]lab.Cell, error) {
+				if session == 0 {
+					return nil, errors.New("no answer")
 				}
-				return nil
+				return nil, nil
 			}
 			opts.Resume = session > 0
 			o, err := ignoringHost(context.Background(), cs, opts)
 			if o == nil || (err == nil) != (session > 0) || o.Interrupted != (session == 0) {
 				t.Fatalf("session %d: %v, %+v", session, err, o)
 			}
-			if want := []int{1, 3}[session]; len(o.Comparisons[0].Cells[0].Rounds) != want {
-				t.Errorf("session %d: %d rounds, want %d", session, len(o.Comparisons[0].Cells[0].Rounds), want)
+			if n := len(o.Comparisons[0].Cells[0].Rounds); n != 3 {
+				t.Errorf("session %d: %d rounds, want 3", session, n)
 			}
 		}
 	})

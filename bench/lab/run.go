@@ -37,9 +37,8 @@ type Options struct {
 	// [Comparison].NextCells's cells are shared in the same way. It needs a Dir, and neither PlayInFreshProcess nor BeforeRun.
 	Processes int
 	Seed      int64 // of the order of the cells
-	// NoAA leaves out the A/A pairs. Without it the lab plays one cell of each comparison twice,
-	// unless its cells are played together. It chooses the first unpaced baseline, else the first
-	// baseline, else the first cell. The second play's variant has the suffix "-again"
+	// NoAA leaves out the A/A pairs. Without it the lab plays one cell of each comparison twice:
+	// the first unpaced baseline, else the first baseline, else the first cell. The second play's variant has the suffix "-again"
 	// ([CellResult].Repeats). Any difference between the two is chance.
 	NoAA bool
 	// Unkept are paces of the experiment that this machine did not keep before the run.
@@ -56,8 +55,8 @@ type Options struct {
 	// pair gets the name of the first. There is no warm-up.
 	PlayInFreshProcess func(ctx context.Context, cell string) (cell.Result, error)
 	// BeforeRun, if not nil, is called between Setup and Run of each play, and returns when Run may
-	// begin. Processes that play shares of one storm start together this way. Cells that are played
-	// together share one call. Its error is the cell's. Plays for profiles do not call it. It needs
+	// begin. Processes that play shares of one storm start together this way.
+	// Its error is the cell's. Plays for profiles do not call it. It needs
 	// a fixed number of plays: no Budget, no [Comparison].NextCells, no PlayInFreshProcess.
 	BeforeRun func(ctx context.Context, p Play) error
 	Profile   Profiler       // plays each cell again, up to ten times or 1 s, between Start and stop; nil: no profiles
@@ -142,8 +141,6 @@ func validate(comparisons []Comparison, opts Options) error {
 			return invalid("comparison %s (%s) asks for more cells, so the number of plays for BeforeRun is unknown", c.Family, c.Title)
 		case c.NextCells != nil && opts.Rounds == 0:
 			return invalid("comparison %s (%s) asks for more cells: it needs Rounds beside the Budget", c.Family, c.Title)
-		case c.Concurrent && (opts.PlayInFreshProcess != nil || opts.Profile != nil):
-			return invalid("comparison %s (%s) plays its cells together: none can have a process or a profile of its own", c.Family, c.Title)
 		}
 	}
 	return nil
@@ -207,7 +204,7 @@ func (r *runner) unlock() error {
 func (r *runner) plan(comparisons []Comparison) error {
 	for i, c := range comparisons {
 		cells, again := slices.Clone(c.Cells), ""
-		if !r.opts.NoAA && !c.Concurrent {
+		if !r.opts.NoAA {
 			var second Cell
 			second, again = pair(cells)
 			cells = append(cells, second)

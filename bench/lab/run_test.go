@@ -346,26 +346,22 @@ func TestBadComparisons(t *testing.T) {
 	two.Baseline = true
 	one := ok()
 	one.Baseline = true
-	asking, together := comparison(ok()), comparison(ok())
+	asking := comparison(ok())
 	asking[0].NextCells = func([]lab.CellResult) ([]lab.Cell, error) { return nil, nil }
-	together[0].Concurrent = true
 	hook := func(context.Context, lab.Play) error { return nil }
-	fresh := func(context.Context, string) (cell.Result, error) { return cell.Result{}, nil }
 	for name, tc := range map[string]struct {
 		comparisons []lab.Comparison
 		opts        lab.Options
 		want        string
 	}{
-		"no rounds":         {comparison(ok()), lab.Options{}, "Rounds 0"},
-		"budget":            {comparison(ok()), lab.Options{Budget: -1}, "Budget -1ns"},
-		"nothing":           {nil, lab.Options{Rounds: 1}, "nothing to compare"},
-		"slash":             {with(func(c *lab.Cell) { c.Labels[0].Value = "a/b" }), lab.Options{Rounds: 1}, `a/b`},
-		"cell twice":        {comparison(ok(), ok()), lab.Options{Rounds: 1}, "twice"},
-		"two baselines":     {comparison(one, two), lab.Options{Rounds: 1}, "both the baseline"},
-		"search in budget":  {asking, lab.Options{Budget: time.Second}, "it needs Rounds beside the Budget"},
-		"hooked search":     {asking, lab.Options{Rounds: 1, BeforeRun: hook}, "number of plays for BeforeRun is unknown"},
-		"profiled together": {together, lab.Options{Rounds: 1, Profile: profiler{}}, "together"},
-		"fresh together":    {together, lab.Options{Rounds: 1, PlayInFreshProcess: fresh}, "together"},
+		"no rounds":        {comparison(ok()), lab.Options{}, "Rounds 0"},
+		"budget":           {comparison(ok()), lab.Options{Budget: -1}, "Budget -1ns"},
+		"nothing":          {nil, lab.Options{Rounds: 1}, "nothing to compare"},
+		"slash":            {with(func(c *lab.Cell) { c.Labels[0].Value = "a/b" }), lab.Options{Rounds: 1}, `a/b`},
+		"cell twice":       {comparison(ok(), ok()), lab.Options{Rounds: 1}, "twice"},
+		"two baselines":    {comparison(one, two), lab.Options{Rounds: 1}, "both the baseline"},
+		"search in budget": {asking, lab.Options{Budget: time.Second}, "it needs Rounds beside the Budget"},
+		"hooked search":    {asking, lab.Options{Rounds: 1, BeforeRun: hook}, "number of plays for BeforeRun is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "results")
@@ -379,59 +375,6 @@ func TestBadComparisons(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestTogether: the cells of a round run concurrently, and no cell is charged for the
-// process's costs. A cell that broke an invariant is left out of later rounds.
-func TestTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, _ := newCell("a", "", steady(1000, time.Second))
-		b, _ := newCell("b", "", steady(1000, 2*time.Second))
-		broken, _ := newCell("broken", "", func(n int) *fake {
-			f := &fake{events: 1000, takes: time.Second, late: -1}
-			if n == 1 {
-				f.check = func() error { return fmt.Errorf("%w: event 7", lab.ErrLost) }
-			}
-			return f
-		})
-		together := comparison(a, b, broken)
-		together[0].Concurrent = true
-		var started []int
-		together[0].BeforeRound = func(cells int) error {
-			started = append(started, cells)
-			return nil
-		}
-		start := time.Now()
-		o, err := ignoringHost(context.Background(), together, lab.Options{Name: "test", Rounds: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(start); took != 6*time.Second {
-			t.Errorf("three rounds of 1 and 2 s took %v", took)
-		}
-		if want := []int{3, 3, 2}; !slices.Equal(started, want) {
-			t.Errorf("rounds started with %v cells, want %v", started, want)
-		}
-		if n := len(o.Comparisons[0].Cells); n != 3 {
-			t.Errorf("%d cells, want no A/A pair", n)
-		}
-		for i, cl := range o.Comparisons[0].Cells[:2] {
-			if cl.Verdict.Status != lab.Valid || len(cl.Rounds) != 2 || !cl.Rounds[0].Result.Shared {
-				t.Errorf("cell %d: %s, rounds %+v", i, cl.Verdict, cl.Rounds)
-			}
-			if m := cl.Medians; m["events/s"].Median == 0 || m["allocs/op"].Median != 0 || len(cl.Samples("")["allocs/op"]) != 0 {
-				t.Errorf("cell %d: %+v", i, m)
-			}
-		}
-		if v := verdicts(o)["broken"]; !strings.Contains(v, "lost") {
-			t.Errorf("broken: %s", v)
-		}
-
-		together[0].BeforeRound = func(int) error { return errors.New("no cluster") }
-		if o, err = ignoringHost(context.Background(), together, lab.Options{NoAA: true, Name: "test", Rounds: 1}); err == nil || !strings.Contains(err.Error(), "no cluster") || o == nil {
-			t.Errorf("%v for a failed start", err)
-		}
-	})
 }
 
 // TestForeignLinks: a results folder from elsewhere with links makes no file outside of it, and is not read for ever.

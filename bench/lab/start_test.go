@@ -3,10 +3,8 @@ package lab_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,86 +106,19 @@ func TestBeforeRunFollowsSetup(t *testing.T) {
 	}
 }
 
-// TestBeforeRunOncePerGroup: concurrent cells begin together, after the
-// slowest Setup. A cell whose Setup fails is not waited for.
-func TestBeforeRunOncePerGroup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var log []string
-		note := func(format string, args ...any) {
-			mu.Lock()
-			defer mu.Unlock()
-			log = append(log, fmt.Sprintf(format, args...))
-		}
-		var cells []lab.Cell
-		for i, impl := range []string{"a", "b", "c"} {
-			c, _ := newCell(impl, "", func(n int) *fake {
-				return &fake{
-					events: 1, takes: time.Second, late: -1,
-					setup: func(context.Context) error {
-						time.Sleep(time.Duration(i) * time.Minute)
-						note("%d setup", n)
-						if impl == "c" && n == 1 {
-							return errors.New("no room")
-						}
-						return nil
-					},
-					run: func(context.Context) error { note("%d run", n); return nil },
-				}
-			})
-			cells = append(cells, c)
-		}
-		together := comparison(cells...)
-		together[0].Concurrent = true
-		if n := lab.Plays(together, lab.Options{Rounds: 2}); n != 3 {
-			t.Errorf("%d plays are foreseen", n)
-		}
-		round := -1
-		o, err := ignoringHost(context.Background(), together, lab.Options{
-			Rounds: 2,
-			BeforeRun: func(_ context.Context, p lab.Play) error {
-				round++
-				if want := (lab.Play{Position: round, Round: round}); p != want {
-					t.Errorf("positions %+v, want %+v", p, want)
-				}
-				note("%d hook", round)
-				return nil
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := []string{
-			"0 setup", "0 setup", "0 setup", "0 hook", "0 run", "0 run", "0 run",
-			"1 setup", "1 setup", "1 setup", "1 hook", "1 run", "1 run",
-			"2 setup", "2 setup", "2 hook", "2 run", "2 run",
-		}
-		if !slices.Equal(log, want) {
-			t.Errorf("steps %q", log)
-		}
-		if v := verdicts(o)["c"]; v != "invalid: error: setup: no room" {
-			t.Errorf("c is %q", v)
-		}
-	})
-}
-
 // TestBeforeRunCancelled: an interrupt ends a waiting round.
 func TestBeforeRunCancelled(t *testing.T) {
-	for _, together := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			a, _ := newCell("a", "", steady(1, time.Second))
-			b, _ := newCell("b", "", steady(1, time.Second))
-			c := comparison(a, b)
-			c[0].Concurrent = together
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			o, err := ignoringHost(ctx, c, lab.Options{Rounds: 1, BeforeRun: func(ctx context.Context, _ lab.Play) error {
-				<-ctx.Done()
-				return ctx.Err()
-			}})
-			if err != nil || !o.Interrupted {
-				t.Errorf("together %v: %v, interrupted %v", together, err, o.Interrupted)
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := newCell("a", "", steady(1, time.Second))
+		b, _ := newCell("b", "", steady(1, time.Second))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		o, err := ignoringHost(ctx, comparison(a, b), lab.Options{Rounds: 1, BeforeRun: func(ctx context.Context, _ lab.Play) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+		if err != nil || !o.Interrupted {
+			t.Errorf("%v, interrupted %v", err, o.Interrupted)
+		}
+	})
 }

@@ -36,7 +36,6 @@ var invariants = []struct {
 	{ErrReordered, CauseReordered},
 	{ErrDuplicated, CauseDuplicated},
 	{ErrDiverged, CauseDiverged},
-	{ErrRefused, CauseRefused},
 }
 
 func invariantsIn(err error) []Cause {

@@ -93,8 +93,7 @@ type Stamps struct {
 
 // Options of [NewStamps].
 type Options struct {
-	Storm     *storm.Storm  // nil for a live stream until [Stamps.Arrived]
-	Room      int           // most events of a live stream
+	Storm     *storm.Storm  // that is played
 	Schedule  pace.Schedule // intended times of the events after the initial list
 	Paced     bool          // stamps every event
 	Sampling  Sampling      // of an unpaced cell
@@ -102,13 +101,10 @@ type Options struct {
 	Budget    time.Duration // largest allowed lag of a release; 0 means [cell.LateAfter]
 }
 
-// NewStamps returns stamps for the events of a storm or a live stream.
+// NewStamps returns stamps for the events of a storm.
 func NewStamps(opts Options) *Stamps {
-	s := &Stamps{Options: opts, epoch: time.Now()}
-	n := opts.Room
-	if opts.Storm != nil {
-		n, s.initial = len(opts.Storm.Events), opts.Storm.Initial
-	}
+	s := &Stamps{Options: opts, epoch: time.Now(), initial: opts.Storm.Initial}
+	n := len(opts.Storm.Events)
 	if s.Paced {
 		s.Sampling = All
 	}
@@ -142,22 +138,6 @@ func (s *Stamps) Initial() int { return s.initial }
 func (s *Stamps) intended(seq uint64) (at int64, due time.Duration) {
 	due = s.Schedule.Intended(int(seq) - 1 - s.initial)
 	return s.start.Load() + int64(due), due
-}
-
-// Arrived sets the storm of a live stream that began at t0, after the play: an event is released when
-// it arrives. The schedule has the same times.
-func (s *Stamps) Arrived(stream *storm.Storm, schedule pace.Schedule, t0 time.Time) {
-	s.Storm, s.Schedule, s.initial = stream, schedule, stream.Initial
-	start := int64(t0.Sub(s.epoch))
-	s.start.Store(start)
-	for i := range stream.Events {
-		s.at[released][i+1] = start + int64(stream.Events[i].At)
-	}
-	n := len(stream.Events) + 1
-	s.callStart = s.callStart[:n]
-	for i := range s.at {
-		s.at[i] = s.at[i][:min(n, len(s.at[i]))]
-	}
 }
 
 // Release is called right before an event is handed over.

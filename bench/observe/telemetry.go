@@ -80,11 +80,7 @@ func NewTelemetry(ctx context.Context, st *Stamps) *Telemetry {
 		set: set, st: st, generator: newGenerator(st), faults: map[fault.Name]int{},
 		exported: make([]uint64, len(st.at[handled])/oneIn/64+1), released: uint64(st.initial), enqueued: uint64(st.initial),
 	}
-	events := 0
-	if st.Storm != nil {
-		events = len(st.Storm.Events) - st.initial
-	}
-	t.sampling = set.Begin(events)
+	t.sampling = set.Begin(len(st.Storm.Events) - st.initial)
 	return t
 }
 
@@ -117,7 +113,7 @@ func (t *Telemetry) Watch(of Stages) {
 // Upstream returns client-go's metrics and the variant's name in them; nil for none.
 // Unpaced cells have none, as client-go updates these metrics while events are handled.
 func (t *Telemetry) Upstream() (*live.Upstream, string) {
-	if t == nil || !t.st.Paced || t.st.Storm == nil || t.set.Upstream() == nil {
+	if t == nil || !t.st.Paced || t.set.Upstream() == nil {
 		return nil, ""
 	}
 	return t.set.Upstream(), t.set.Labels().UpstreamName()
@@ -125,7 +121,7 @@ func (t *Telemetry) Upstream() (*live.Upstream, string) {
 
 // samples reports whether the latencies of an event are exported during the play.
 func (t *Telemetry) samples(seq uint64) bool {
-	return t.st.Paced && seq%oneIn == 0 && t.st.Storm != nil && seq > uint64(t.st.initial) && seq <= uint64(len(t.st.Storm.Events))
+	return t.st.Paced && seq%oneIn == 0 && seq > uint64(t.st.initial) && seq <= uint64(len(t.st.Storm.Events))
 }
 
 func (t *Telemetry) kind(seq uint64) live.Type { return live.TypeOf(t.st.Storm.Events[seq-1].Type) }
@@ -143,9 +139,7 @@ func (t *Telemetry) update(end bool) {
 		}
 	}
 	t.set.Backlog(backlog)
-	if t.st.Storm != nil {
-		t.released = t.count(released, t.released)
-	}
+	t.released = t.count(released, t.released)
 	for _, c := range t.logs {
 		t.readLog(c, end)
 	}
@@ -157,13 +151,11 @@ func (t *Telemetry) update(end bool) {
 			t.readNotice(n.PodUpdate)
 		}
 	}
-	if t.st.Storm != nil {
-		// After the logs, so that what came out has gone in.
-		t.enqueued = t.count(enqueued, t.enqueued)
-		n := t.st.listed.Load()
-		t.tally[live.Enqueued][live.Replaced] += uint64(n - t.listed)
-		t.listed = n
-	}
+	// After the logs, so that what came out has gone in.
+	t.enqueued = t.count(enqueued, t.enqueued)
+	n := t.st.listed.Load()
+	t.tally[live.Enqueued][live.Replaced] += uint64(n - t.listed)
+	t.listed = n
 	t.readSource(relists, faults)
 	if t.clientGo != nil {
 		t.clientGo.Queued.Set(float64(t.queued))
@@ -239,7 +231,7 @@ func (t *Telemetry) readLog(c *cursor, end bool) {
 func (t *Telemetry) readDelivery(d delivery) {
 	kind := live.TypeOf(d.Type)
 	t.newest = max(t.newest, d.seq)
-	if d.seq != 0 && d.seq <= uint64(t.st.initial) || t.st.Storm == nil && kind == live.Replaced {
+	if d.seq != 0 && d.seq <= uint64(t.st.initial) {
 		return
 	}
 	t.tally[live.Popped][kind]++
@@ -247,17 +239,13 @@ func (t *Telemetry) readDelivery(d delivery) {
 	if t.stages.LookUps != nil {
 		t.tally[live.Stored][kind]++
 	}
-	switch {
-	case t.st.Storm == nil:
-		// A live stream has no list of events yet: the log is the only record.
-		t.tally[live.Enqueued][kind]++
-	case t.stages.LookUps == nil && !d.listed && t.samples(d.seq):
+	if t.stages.LookUps == nil && !d.listed && t.samples(d.seq) {
 		t.latencies(d.seq, t.st.at[handled][d.seq])
 	}
 }
 
 func (t *Telemetry) readLookUps(items []lookUp) {
-	if len(items) > 0 && t.st.Paced && t.st.Storm != nil {
+	if len(items) > 0 && t.st.Paced {
 		t.set.Observe(live.Staleness, int64(t.released)-int64(t.newest))
 	}
 	for i := range items {
@@ -351,20 +339,6 @@ func (t *Telemetry) latencies(seq uint64, handledAt int64) {
 
 func (t *Telemetry) isExported(seq uint64) bool {
 	return seq%oneIn == 0 && t.exported[seq/oneIn/64]&(1<<(seq/oneIn%64)) != 0
-}
-
-// Arrived calls arrived, which sets the storm of a live stream, after the play.
-func (t *Telemetry) Arrived(arrived func()) {
-	if t == nil {
-		arrived()
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.update(false)
-	arrived()
-	t.released, t.enqueued = uint64(t.st.initial), uint64(len(t.st.Storm.Events))
-	t.sampling = t.set.Begin(len(t.st.Storm.Events) - t.st.initial)
 }
 
 // Rest ends updates during a play that succeeded, with a last one. The check writes the stamps from then on.

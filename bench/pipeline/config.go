@@ -67,8 +67,8 @@ type Config struct {
 	Impls    []string     `json:"variants,omitempty" flag:"impl,common" help:"variants of the family, by name (default all)"`
 	Modes    []string     `json:"deliveries,omitempty" flag:"delivery" help:"deltafifo deliveries: in-order, per-key (default both)"`
 	Pipeline string       `json:"pipeline,omitempty" flag:"pipeline,common" help:"pipeline: queue, informer, kubelet (default queue)" enum:"queue,informer,kubelet"`
-	// Source of the storm: memory, apiserver (simulated, over HTTP), cluster (watches a live cluster) or apply (writes the storm to it) (default: memory).
-	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver, cluster, apply (default memory)" enum:"memory,apiserver,cluster,apply"`
+	// Source of the storm: memory or apiserver (simulated, over HTTP) (default: memory).
+	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver (default memory)" enum:"memory,apiserver"`
 	// Storm is the played storm. The family merge plays the pods of one node ([NodePods]). The
 	// queue pipeline of the other families plays metadata only; see [storm.Storm.Metadata].
 	Storm  *storm.Storm `json:"-"`
@@ -88,19 +88,19 @@ type Config struct {
 	HandlerCost time.Duration `json:"-"`
 
 	Seed      int64 `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
-	Producers int   `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)" source:"memory,apiserver"`
+	Producers int   `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)"`
 	// Events of a round at least, after the initial list; the storm is repeated (default: 200,000 in the queue pipeline, 50,000 in the informer pipeline, 2,000 for merge, the storm as it is from the apiserver, and at a pace those of the duration).
-	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)" source:"memory,apiserver"`
+	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)"`
 	// Consumers is the number of consuming goroutines in the queue pipeline; a single-consumer variant gets one (default: 1).
-	Consumers int `json:"consumers,omitempty" flag:"consumers" help:"consuming goroutines, queue pipeline (default 1)" source:"memory,apiserver"`
+	Consumers int `json:"consumers,omitempty" flag:"consumers" help:"consuming goroutines, queue pipeline (default 1)"`
 	// Readers is the number of goroutines that list the indexer without a pause, in the informer pipeline (default: 0).
-	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)" source:"memory,apiserver"`
+	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)"`
 	// Stalled holds the consumer until all events are queued, and measures bytes queued and the drain; queue pipeline, unpaced, unbounded (default: false).
-	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)" source:"memory,apiserver"`
-	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)" source:"memory,apiserver"`
-	Stamps  Stamps `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver" enum:"none,sampled,all"`
+	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)"`
+	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)"`
+	Stamps  Stamps `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" enum:"none,sampled,all"`
 	// Objects selects fresh objects for each event, as a decoder makes them, or shared memory for the events of a key (default: fresh).
-	Objects Objects `json:"objects,omitempty" flag:"objects" help:"memory of the events' objects: fresh, shared (default fresh)" source:"memory,apiserver" enum:"fresh,shared"`
+	Objects Objects `json:"objects,omitempty" flag:"objects" help:"memory of the events' objects: fresh, shared (default fresh)" enum:"fresh,shared"`
 	// Wire applies to the source apiserver. The zero value is client-go JSON. Labels omit it, so old results compare.
 	source.Wire
 	// Store of the informer, a variant of the family store, as `watchlab list` shows it; client-go's own informer keeps its own (default: clientgo).

@@ -47,7 +47,6 @@ type informerStages struct {
 	opts      deltafifo.Options
 	store     string // see [Config.stagesOf]
 	workqueue string // as store
-	open      bool   // the number of events is not known in advance
 	r         *round
 	handling  *handling
 	worker    *worker
@@ -57,7 +56,6 @@ type informerStages struct {
 	expire    func()   // lets the Reflector's watch expire; nil for a storm without relists
 	intake    intake
 	recorder  *recorder     // nil for client-go's own informer, whose queue is hidden
-	last      atomic.Uint64 // last event of the storm; 0 until it is known
 	resyncErr error         // joined errors of the storm's resyncs
 	listed    time.Duration // from the start of the informer until its store has the initial list
 }
@@ -81,7 +79,6 @@ func (f *informerStages) setup(ctx context.Context, r *round) (err error) {
 	if n := r.prepared.Readers; n > 0 {
 		f.readers = newReaders(n, f.informer.GetIndexer(), r.storm.Storm, r.st)
 	}
-	f.last.Store(uint64(len(r.storm.Events)))
 	return nil
 }
 
@@ -117,7 +114,7 @@ func (f *informerStages) assemble(ctx context.Context, r *round, events int, lik
 	f.handler = newHandler(r.st, f.handling, queue, events)
 	f.worker = newWorker(r.st, queue, events)
 	lw := r.source.ListerWatcher()
-	if s := r.storm; s != nil && slices.ContainsFunc(s.Marks, isRelist) {
+	if slices.ContainsFunc(r.storm.Marks, isRelist) {
 		lw, f.expire = expiring(r.source)
 	}
 	if err := f.build(ctx, events, lw, like); err != nil {
@@ -304,24 +301,20 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	return cmp.Or(err, stalled)
 }
 
-// await waits for done. Relists, a coalescing queue and live streams repeat or skip
-// events, so a count does not find the end. Then the end is reached when the queue has
+// await waits for done. Relists and a coalescing queue repeat or skip events, so a count does not find the end. Then the end is reached when the queue has
 // taken and handed over everything and nothing moves.
 func (f *informerStages) await(ctx context.Context, done <-chan struct{}) error {
 	err := await(ctx, done, f.progress, f.r.stall, f.settled)
-	if err == nil && f.r.source.Relists() > 0 && !f.open {
+	if err == nil && f.r.source.Relists() > 0 {
 		err = await(ctx, nil, f.progress, f.r.stall, f.settled)
 	}
 	return err
 }
 
 func (f *informerStages) settled() bool {
-	last := f.last.Load()
-	if last == 0 {
-		return false
-	}
+	last := uint64(len(f.r.storm.Events))
 	// Handlers see the version of every last event but a deletion, which a list may hide.
-	hidden := !f.open && f.r.storm.Events[last-1].Type == watch.Deleted
+	hidden := f.r.storm.Events[last-1].Type == watch.Deleted
 	if f.handler.newest.Load() < last && !hidden {
 		return false
 	}
@@ -330,7 +323,7 @@ func (f *informerStages) settled() bool {
 		return false
 	}
 	// Last, since a source may have to ask a server.
-	return f.open || f.r.guarantees.Coalesces == impls.CoalesceLatest || f.r.source.Relists() > 0
+	return f.r.guarantees.Coalesces == impls.CoalesceLatest || f.r.source.Relists() > 0
 }
 
 func (f *informerStages) check(rec *cell.Recorder) observe.Outcome {
@@ -341,7 +334,7 @@ func (f *informerStages) check(rec *cell.Recorder) observe.Outcome {
 		Latest:   f.r.guarantees.Coalesces == impls.CoalesceLatest,
 		Relisted: relists > 0,
 		Resyncs:  slices.ContainsFunc(s.Marks, isResync),
-		Listed:   f.last.Load(),
+		Listed:   uint64(len(s.Events)),
 	}
 	o := observe.Outcome{Boundaries: append(st.DecodingBoundaries(), observe.ReleasedEnqueued), LookedUp: true}
 	if f.recorder != nil {
@@ -369,7 +362,7 @@ func (f *informerStages) check(rec *cell.Recorder) observe.Outcome {
 	f.worker.log.Check(&o.Violations, calls)
 	f.compareState(&o.Violations)
 	rec.Note("worked", float64(f.worker.log.Len()))
-	if p := f.r.prepared; p != nil && p.Wire.InitialList != "" {
+	if f.r.prepared.Wire.InitialList != "" {
 		rec.Note("initial-list-ns", float64(f.listed))
 	}
 	noteSource(rec, f.r.source, len(s.Events))

@@ -125,7 +125,7 @@ type workload struct {
 	name string
 	round
 	stages  stages
-	procs   int                // GOMAXPROCS to restore, 0 for none; it is global, so concurrent cells share it
+	procs   int                // GOMAXPROCS to restore, 0 for none
 	broken  observe.Violations // the findings of the check, once checked is set
 	checked bool
 	stalled error // stall of the play; nil for none
@@ -145,10 +145,10 @@ type stages interface {
 // round has what the stages of a pipeline share.
 type round struct {
 	guarantees impls.Guarantees
-	prepared   *preparedStorm // nil for a live stream
+	prepared   *preparedStorm
 	rate       pace.Pace
 	stall      time.Duration // longest time without progress
-	storm      *pacedStorm   // of a live stream: set after the play
+	storm      *pacedStorm
 	st         *observe.Stamps
 	telemetry  *observe.Telemetry // nil without a session
 	source     source.Source      // nil in the queue pipeline
@@ -158,25 +158,20 @@ type round struct {
 var _ lab.Workload = (*workload)(nil)
 
 func (w *workload) Setup(ctx context.Context) error {
-	if p := w.prepared; p != nil {
-		if p.Procs > 0 {
-			w.procs = runtime.GOMAXPROCS(p.Procs)
-		}
-		w.storm = p.at(w.rate)
-		opts := observe.Options{
-			Storm: w.storm.Storm, Schedule: w.storm.schedule, Paced: w.rate.Paced(), Sampling: p.stampsOf().sampling(), Budget: w.storm.budget,
-		}
-		if p.Pipeline == QueuePipeline {
-			opts.Producers = p.Producers
-		}
-		w.observe(ctx, opts)
+	p := w.prepared
+	if p.Procs > 0 {
+		w.procs = runtime.GOMAXPROCS(p.Procs)
 	}
+	w.storm = p.at(w.rate)
+	opts := observe.Options{
+		Storm: w.storm.Storm, Schedule: w.storm.schedule, Paced: w.rate.Paced(), Sampling: p.stampsOf().sampling(), Budget: w.storm.budget,
+	}
+	if p.Pipeline == QueuePipeline {
+		opts.Producers = p.Producers
+	}
+	w.st = observe.NewStamps(opts)
+	w.telemetry = observe.NewTelemetry(ctx, w.st)
 	return w.stages.setup(ctx, &w.round)
-}
-
-func (r *round) observe(ctx context.Context, opts observe.Options) {
-	r.st = observe.NewStamps(opts)
-	r.telemetry = observe.NewTelemetry(ctx, r.st)
 }
 
 // open opens the storm's source, whose goroutines carry the label of its stage.

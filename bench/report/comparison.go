@@ -263,8 +263,7 @@ func (c comparison) notes() *chart.Table {
 	return t
 }
 
-// notesOf returns a cell's notes and counters in order of first appearance. It omits
-// the notes about a cluster (see cluster.go).
+// notesOf returns a cell's notes and counters in order of first appearance.
 func notesOf(c *lab.CellResult) string {
 	var all []cell.Note
 	for _, round := range c.Rounds {
@@ -273,7 +272,7 @@ func notesOf(c *lab.CellResult) string {
 	var out []string
 	for _, set := range together(all, func(n cell.Note) string { return n.Unit }) {
 		unit := set[0].Unit
-		if unit == unitLockHold || strings.HasPrefix(unit, clusterPrefix) {
+		if unit == unitLockHold {
 			continue
 		}
 		var values []float64

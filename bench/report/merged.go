@@ -51,9 +51,6 @@ func shares(m *lab.Merged) section {
 	if n := len(m.Shares); len(shown) < n {
 		remark("Of %d shares, the %d latest are shown; the others are in %s.", n, len(shown), lab.RunFile)
 	}
-	for _, s := range m.Superseded {
-		remark("Share %d, attempt %d (pod %s), is replaced by another attempt.", s.Index, s.Attempt, cmp.Or(s.Pod, chart.None))
-	}
 	switch {
 	case waited:
 		remark("together: plays that started at a barrier, and those of them without all shares; latest: the largest delay after the common start, by the share's clock.")

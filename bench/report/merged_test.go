@@ -45,7 +45,6 @@ func TestMergedRuns(t *testing.T) {
 		})
 	}
 	whole.Shares[3].Alone, whole.Shares[3].CPU, whole.Shares[2].StealShare, whole.Shares[2].Attempt = 2, "Other CPU", &steal, 1
-	whole.Superseded = []lab.MergedShare{{Index: 2, Pod: "mine-2-gone"}}
 	lacking := whole
 	lacking.Missing, lacking.Shares = []int{1}, append(whole.Shares[:1:1], whole.Shares[2:]...)
 	part := lacking
@@ -58,7 +57,6 @@ func TestMergedRuns(t *testing.T) {
 	}{
 		"whole": {whole, []string{
 			"Merged from 4 shares on 2 nodes", "mine-3-abc", "node-1", "12 (2 without some)", "21ms", "12.5 %", "Other CPU, 2 cores, GOMAXPROCS 1",
-			"Share 2, attempt 0 (pod mine-2-gone), is replaced",
 		}, []string{"Missing", "did not wait"}, 0},
 		"lacking": {lacking, []string{"Merged from 3 of 4 shares on 2 nodes", "Missing: 1 share (1); so no figure is shown"}, []string{"mine-1-abc"}, 3},
 		"partial": {part, []string{"Missing: 1 share (1); all figures are without them"}, nil, 3},

@@ -185,7 +185,7 @@ func rateOf(c *lab.CellResult) string {
 	return lab.Unpaced
 }
 
-// unpaced reports whether the latency cell has no intended times. A live stream has them.
+// unpaced reports whether the latency cell has no intended times.
 func (r row) unpaced() bool { return r.latency.Label("rate") == lab.Unpaced }
 
 // paced reports whether the generator, not the variant, sets the throughput. A

@@ -60,7 +60,7 @@ func newVerdict(o run) verdict {
 	}
 	v.Notes = slices.Concat(v.Notes, shareNotes(o.Merged), cellNotes(cells))
 	for _, c := range o.comparisons {
-		for _, n := range slices.Concat(clusterNotes(c.ComparisonResult), repeats(c.ComparisonResult)) {
+		for _, n := range repeats(c.ComparisonResult) {
 			if len(o.comparisons) > 1 {
 				n.Text = c.Family + ", " + c.Title + ": " + n.Text
 			}

@@ -119,11 +119,7 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 		{UnitGCPause, ns(r.GCPause)},
 		{UnitLockWait, ns(r.LockWait) / n},
 	}
-	switch {
-	case r.Shared:
-		// Other figures would include the concurrent cells.
-		values = []Value{values[0], values[1], {UnitDeltasPerEvent, r.DeltasPerEvent}}
-	case r.GCPauseMax > 0:
+	if r.GCPauseMax > 0 {
 		values = append(values, Value{UnitGCPauseMax, ns(r.GCPauseMax)})
 	}
 	if priced := r.PricedCPUSecondsPerEvent(); priced != 0 {

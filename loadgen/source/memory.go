@@ -49,7 +49,7 @@ const window = 128
 type Memory struct {
 	name      string
 	kind      schema.GroupVersionKind
-	storm     *storm.Storm // Play releases it; empty for [NewLive]
+	storm     *storm.Storm // Play releases it
 	stream    *stream.Stream
 	invalid   error          // validation error of storm
 	snapshots atomic.Int64   // requests for the whole state
@@ -69,14 +69,6 @@ func NewMemory(s *storm.Storm) *Memory {
 	}
 	m.stream = stream.New(s)
 	return m
-}
-
-// NewLive returns a source of a log that the caller appends to. Its Play releases nothing.
-func NewLive(kind schema.GroupVersionKind, log *stream.Stream) *Memory {
-	return &Memory{
-		name: "live " + kind.Kind, kind: kind, storm: &storm.Storm{}, stream: log,
-		watches: map[*memoryWatch]struct{}{},
-	}
 }
 
 // ListerWatcher lists and watches the source. It supports WatchList, which is the default of

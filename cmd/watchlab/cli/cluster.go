@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/scripts/deploy"
@@ -114,7 +114,7 @@ result is in the cluster.`,
 func newClusterClean() *cobra.Command {
 	var f placeFlags
 	var all bool
-	limit := experiment.CleanLimit
+	limit := 2 * time.Minute
 	cmd := &cobra.Command{
 		Use:   "clean",
 		Short: "Delete a run and its results from the cluster",

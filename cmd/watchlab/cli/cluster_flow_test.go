@@ -163,7 +163,7 @@ func TestClusterFlowPodDies(t *testing.T) {
 		}
 	}
 	o, stderr := f.collected()
-	if s := o.Merged.Shares[1]; s.Attempt != 1 || s.Pod != "pod-1-1" || s.Late <= 0 || !strings.Contains(stderr, "pod 1: attempt 0 (pod pod-1-0) is not merged") {
+	if s := o.Merged.Shares[1]; s.Attempt != 1 || s.Pod != "pod-1-1" || s.Late <= 0 {
 		t.Errorf("%+v\n%s", s, stderr)
 	}
 }

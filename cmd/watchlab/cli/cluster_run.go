@@ -19,13 +19,12 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/loadgen/manifest"
-	"watchlab/loadgen/source/cluster"
 )
 
 type clusterRunFlags struct {
 	place                placeFlags
-	pods, writers        int
-	image, mode, overlay string
+	pods                 int
+	image, overlay       string
 	barrier, waitForPods time.Duration
 	wait, dryRun         bool
 
@@ -41,17 +40,12 @@ func newClusterRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- [flags of run]",
 		Short: "Start a load Job in a cluster and follow it",
-		Long: `run plays an experiment from many pods of a cluster, in one of two modes:
-
-  self     each pod plays its share of the storm in its own pipelines
-  cluster  --writers pods write the storm to this cluster; each pod watches it
+		Long: `run plays an experiment from many pods of a cluster. Each pod plays its share of the storm in
+its own pipelines.
 
 The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod failed for good.`,
 		Example: `  # A node loss from four pods, in kind
-  watchlab cluster run --context kind-watchlab --overlay kind --name mine -- --storm nodeloss --nodes 100 --pace max,2000
-
-  # The watch of the real API server, through each delta queue
-  watchlab cluster run --context dev --mode cluster --writers 2 -- --family deltafifo --storm rollout --nodes 5 --pace 50`,
+  watchlab cluster run --context kind-watchlab --overlay kind --name mine -- --storm nodeloss --nodes 100 --pace max,2000`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); at > 0 || at < 0 && len(args) > 0 {
 				return usageError{fmt.Errorf("%s takes no argument %q; put flags of run after --", cmd.CommandPath(), args[0])}
@@ -62,9 +56,7 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 	f.place.add(cmd)
 	fl := cmd.Flags()
 	fl.IntVar(&f.pods, "pods", 4, "playing pods")
-	fl.IntVar(&f.writers, "writers", 1, "writing pods, for --mode "+string(fleet.ModeCluster))
 	fl.StringVar(&f.image, "image", "", "image of the pods (default watchlab:dev)")
-	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+fleet.ModeNames)
 	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a directory (default: base)")
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "barrier timeout before each cell; 0 for no barrier")
 	fl.DurationVar(&f.waitForPods, "wait-for-pods", 2*time.Minute, "limit for a pod's wait for a node or its image")
@@ -77,11 +69,11 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 
 func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
-	c, fl, err := f.place.connect(cmd, true)
+	_, fl, err := f.place.connect(cmd, true)
 	if err != nil {
 		return err
 	}
-	spec, err := f.spec(cmd, c, args)
+	spec, err := f.spec(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -98,7 +90,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		return err
 	}
-	warn(stderr, "run %s: mode %s, %s", spec.Ref(), spec.Plan.Mode, lab.Plural(spec.Plan.Pods, "pod"))
+	warn(stderr, "run %s: %s", spec.Ref(), lab.Plural(spec.Plan.Pods, "pod"))
 	if !f.wait {
 		warn(stderr, "%s shows it", f.place.again("status"))
 		return nil
@@ -146,19 +138,16 @@ func printObjects(w io.Writer, objects []*unstructured.Unstructured) error {
 	return nil
 }
 
-func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []string) (fleet.Spec, error) {
+func (f *clusterRunFlags) spec(cmd *cobra.Command, args []string) (fleet.Spec, error) {
 	if f.place.name == "" && !cmd.Flags().Changed("name") {
 		f.place.name = "run-" + time.Now().Format("0102-150405")
 	}
 	spec := fleet.Spec{
 		Plan: fleet.Plan{
-			Run: f.place.name, Mode: fleet.Mode(f.mode), Pods: f.pods, Barrier: metav1.Duration{Duration: f.barrier},
+			Run: f.place.name, Pods: f.pods, Barrier: metav1.Duration{Duration: f.barrier},
 			Pyroscope: f.telemetry.pyroscope,
 		},
 		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay,
-	}
-	if spec.Plan.Mode == fleet.ModeCluster || cmd.Flags().Changed("writers") {
-		spec.Plan.Writers = f.writers
 	}
 	if err := f.blame(spec.Plan.Validate()); err != nil {
 		return spec, err
@@ -170,8 +159,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 	if err != nil {
 		return spec, err
 	}
-	at := experiment.Cluster{Kubeconfig: f.place.kubeconfig, Context: f.place.context}
-	return spec, f.blame(spec.SetExperiment(cmd.Context(), e, c, at))
+	return spec, f.blame(spec.SetExperiment(cmd.Context(), e))
 }
 
 func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {

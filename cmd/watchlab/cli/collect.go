@@ -63,7 +63,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	plan, stderr := state.Plan, cmd.ErrOrStderr()
 	got, err := maps.Collect(cmd.Context(), plan.Run, plan.Pods, lab.MergeOptions{
 		Name: plan.Run, Partial: f.partial, Experiment: plan.Experiment,
-		Args: []string{"cluster", "run", "--name", plan.Run, "--mode", string(plan.Mode), "--pods", fmt.Sprint(plan.Pods), "--", "--experiment", lab.ExperimentFile},
+		Args: []string{"cluster", "run", "--name", plan.Run, "--pods", fmt.Sprint(plan.Pods), "--", "--experiment", lab.ExperimentFile},
 	})
 	for _, d := range got.Damaged {
 		warn(stderr, "%s", d)
@@ -95,9 +95,6 @@ func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outco
 	}
 	if err := errors.Join(report.Write(dir, o), show(cmd.OutOrStdout(), o)); err != nil {
 		return err
-	}
-	for _, s := range o.Merged.Superseded {
-		warn(stderr, "pod %d: attempt %d (pod %s) is not merged, another attempt is", s.Index, s.Attempt, dash(s.Pod))
 	}
 	warnEach(stderr, o.Merged.Missing, func(i int) string { return fmt.Sprintf("pod %d is missing: %s", i, state.Pods[i]) })
 	warn(stderr, "%s merged; results are in %s", o.Merged, dir)

@@ -67,7 +67,7 @@ func TestCollectEarly(t *testing.T) {
 	shares := collectable(t)
 	t.Chdir(t.TempDir())
 	answers := map[string]string{
-		"watchlab-mine": `"v1", "kind": "ConfigMap", "metadata": {}, "data": {"plan.yaml": "run: mine\nmode: self\npods: 2\nbarrier: 0s\n"}`,
+		"watchlab-mine": `"v1", "kind": "ConfigMap", "metadata": {}, "data": {"plan.yaml": "run: mine\npods: 2\nbarrier: 0s\n"}`,
 		"jobs":          `"batch/v1", "kind": "JobList", "items": [{"metadata": {"name": "watchlab-mine"}}]`,
 		"pods":          `"v1", "kind": "PodList", "items": []`,
 		"leases":        `"coordination.k8s.io/v1", "kind": "LeaseList", "items": []`,

@@ -67,7 +67,6 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *
 	opts.Progress = session.Progress(stderr.Show)
 	o, err := lab.Run(ctx, session.Watch(r.Comparisons), opts)
 	stderr.Clear()
-	err = errors.Join(err, r.Close())
 	switch {
 	case errors.Is(err, lab.ErrExists):
 		return nil, badFlag("out", err)

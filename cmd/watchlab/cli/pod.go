@@ -48,7 +48,6 @@ finished rounds uploaded.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&o.Plan, "plan", fleet.PlanFile, "plan of the run")
-	fl.StringVar(&o.Role, "role", fleet.PodRole, "role: "+fleet.PodRole+", "+fleet.WriterRole)
 	fl.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account)")
 	fl.StringVar(&metricsAddr, "metrics-addr", fleet.MetricsAddr, "address of metrics and probes")
 	return cmd

@@ -114,11 +114,7 @@ func (r *reproduction) open(cmd *cobra.Command) error {
 		if f.BuiltIn || len(r.files) == 1 {
 			continue
 		}
-		p, err := experiment.New(cmd.Context(), f.Spec, cmd.InOrStdin())
-		if err == nil {
-			err = p.Close()
-		}
-		if err != nil {
+		if _, err := experiment.New(cmd.Context(), f.Spec, cmd.InOrStdin()); err != nil {
 			return usageError{f.Blame(err)}
 		}
 	}

@@ -305,7 +305,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 	manifest := g.file("manifest.yaml", strings.ReplaceAll(`{"kind":"List","apiVersion":"v1","items":[`+g.pod("mine")+","+g.secret()+"]}", `,"resourceVersion":"5"`, ""))
 	wrong := g.file("wrong.yaml", strings.Replace(g.pod("mine"), `"containers"`, `"contaners"`, 1))
 	token := g.file("token", g.plant("a token file"))
-	plan := g.file("plan.yaml", "run: alone\nmode: self\npods: 2\nexperiment: {family: queue, variants: [cond], storm: {name: "+storm+"}, rounds: 1, events: 2000}\nbarrier: 0s\n")
+	plan := g.file("plan.yaml", "run: alone\npods: 2\nexperiment: {family: queue, variants: [cond], storm: {name: "+storm+"}, rounds: 1, events: 2000}\nbarrier: 0s\n")
 	bad := []string{"--pyroscope", "ftp://user:" + g.plant("--pyroscope of another scheme") + "@127.0.0.1"}
 	telemetry := []string{"--pyroscope", g.url("/ok", "--pyroscope")}
 	refused := []string{"--pyroscope", g.url("/refused", "--pyroscope")}

@@ -74,7 +74,6 @@ func TestStrangers(t *testing.T) {
 		// The run is longer than this test, so that the listener stays.
 		plan := planned(t, "0", `
 run: stranger
-mode: self
 pods: 1
 experiment: {family: queue, variants: [cond], storm: {name: `+tiny+`}, rounds: 1000000, events: 2000}
 barrier: 0s

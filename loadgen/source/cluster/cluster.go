@@ -1,10 +1,5 @@
-// Package cluster reads and writes a real cluster.
-//
-//  1. [Connect] reads a kubeconfig; [Cluster.Resource] finds a resource.
-//  2. A [Tee] follows the resource with one watch and serves the events to any number
-//     of pipelines.
-//  3. A [Writer] applies the events of a storm.
-//  4. [Record] records the watches of resources into a trace.
+// Package cluster reads a real cluster. [Connect] reads a kubeconfig, [Cluster.Resource] finds a
+// resource, and [Record] records the watches of resources into a trace.
 package cluster
 
 import (
@@ -15,15 +10,11 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -41,9 +32,8 @@ var (
 type Cluster struct {
 	Context, Namespace string // of the kubeconfig, which may be missing
 
-	config  *rest.Config
-	mapper  meta.RESTMapper
-	dynamic dynamic.Interface
+	config *rest.Config
+	mapper meta.RESTMapper
 }
 
 // Connect returns the cluster of a kubeconfig context. An empty path means kubectl's default;
@@ -93,13 +83,9 @@ func For(config *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
 	cached := memory.NewMemCacheClient(d)
 	return &Cluster{
-		config: config, dynamic: client,
+		config: config,
 		mapper: restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil),
 	}, nil
 }
@@ -135,30 +121,4 @@ func (c *Cluster) Resource(name string) (Resource, error) {
 		return Resource{}, fmt.Errorf("%w: %q: %w", ErrResource, name, err)
 	}
 	return Resource{m.Resource, kind, m.Scope.Name() == meta.RESTScopeNameNamespace}, nil
-}
-
-// Scope selects objects of a resource. The zero value selects all.
-type Scope struct {
-	Namespace string // one namespace; empty means all
-	Selector  string // of labels; empty means all
-}
-
-// ListerWatcher lists and watches a resource. Objects are typed and encoded as protobuf if
-// client-go has a type for the kind, else unstructured.
-func (c *Cluster) ListerWatcher(r Resource, s Scope) (cache.ListerWatcher, error) {
-	if !scheme.Scheme.Recognizes(r.Kind) {
-		return c.unstructured(r, s), nil
-	}
-	client, err := REST(c.config, r.Kind.GroupVersion())
-	if err != nil {
-		return nil, err
-	}
-	lw := cache.NewFilteredListWatchFromClient(client, r.GroupVersionResource.Resource, s.Namespace, s.limit)
-	return cache.ToListWatcherWithWatchListSemantics(lw, client), nil
-}
-
-func (s Scope) limit(opts *metav1.ListOptions) { opts.LabelSelector = s.Selector }
-
-func (c *Cluster) unstructured(r Resource, s Scope) cache.ListerWatcher {
-	return ListWatch(c.dynamic.Resource(r.GroupVersionResource).Namespace(s.Namespace), s.limit, c.dynamic)
 }

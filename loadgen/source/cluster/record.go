@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
@@ -53,6 +54,12 @@ type Recorded struct {
 type FrameWriter interface {
 	Write(trace.Frame) error
 	Flush() error
+}
+
+// Version identifies a version of an object.
+type Version struct {
+	UID             types.UID // distinguishes objects that had the same name
+	ResourceVersion string    // of the object
 }
 
 // Traced returns the resource as a trace names it.
@@ -287,9 +294,9 @@ func frameVersion(frame trace.Frame) (string, Version, error) {
 
 // difference collects the differences between a second list and the recording.
 type difference struct {
-	Changes
-	now    map[string]Version // objects of the second list
-	frames []trace.Frame
+	added, modified, deleted int                // a recreated object counts as deleted and added
+	now                      map[string]Version // objects of the second list
+	frames                   []trace.Frame
 }
 
 // add compares an object of the second list.
@@ -300,13 +307,21 @@ func (f *follower) add(d *difference, frame trace.Frame) error {
 	}
 	d.now[key] = v
 	was, exists := f.known[key]
-	typ, again := d.Listed(was, exists, v)
-	if again {
+	switch {
+	case exists && was == v && v.ResourceVersion != "":
+		return nil
+	case exists && was.UID == v.UID:
+		frame.Type = watch.Modified
+		d.modified++
+	case exists:
 		d.frames = append(d.frames, f.deleted(key, was))
+		d.deleted++
+		fallthrough
+	default:
+		frame.Type = watch.Added
+		d.added++
 	}
-	if frame.Type = typ; typ != "" {
-		d.frames = append(d.frames, frame)
-	}
+	d.frames = append(d.frames, frame)
 	return nil
 }
 
@@ -316,12 +331,12 @@ func (f *follower) finish(d *difference, version string) error {
 	frames := []trace.Frame{b}
 	for _, key := range slices.Sorted(maps.Keys(f.known)) {
 		if _, exists := d.now[key]; !exists {
-			d.Deleted++
+			d.deleted++
 			frames = append(frames, f.deleted(key, f.known[key]))
 		}
 	}
 	b.Break.Until = version
-	b.Break.Added, b.Break.Modified, b.Break.Deleted = d.Added, d.Modified, d.Deleted
+	b.Break.Added, b.Break.Modified, b.Break.Deleted = d.added, d.modified, d.deleted
 	frames = append(frames, d.frames...)
 	if err := f.write(frames...); err != nil {
 		return err

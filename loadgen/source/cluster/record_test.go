@@ -15,11 +15,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/source/stream"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
@@ -27,25 +28,22 @@ import (
 // changing returns a storm of n pods: the first two thirds are the initial list, each pod is modified, and every
 // third is deleted.
 func changing(n int) *storm.Storm {
-	log := stream.NewLog(3 * n)
-	step := func(i int, deleted bool) {
+	s := &storm.Storm{Name: "changing", Resource: podResource.GroupVersionResource, Kind: podResource.Kind, Initial: n * 2 / 3, Keys: n}
+	step := func(i int, t watch.EventType) {
 		name := fmt.Sprintf("web-%d", i)
-		log.Append("ns/"+name, pod(name, ""), deleted, 0)
+		seq := uint64(len(s.Events) + 1)
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		s.Events = append(s.Events, storm.Event{Seq: seq, Type: t, Key: "ns/" + name, KeyIndex: int32(i), Object: storm.Renumber(pod, seq)})
 	}
 	for i := range n {
-		if i == n*2/3 {
-			log.EndInitial()
-		}
-		step(i, false)
+		step(i, watch.Added)
 	}
 	for i := range n {
-		step(i, false)
+		step(i, watch.Modified)
 		if i%3 == 0 {
-			step(i, true)
+			step(i, watch.Deleted)
 		}
 	}
-	s := log.Storm(log.Visible())
-	s.Name, s.Resource, s.Kind = "changing", podResource.GroupVersionResource, podResource.Kind
 	return s
 }
 

@@ -19,7 +19,7 @@ func NewTyped[T interface {
 	runtime.Object
 	metav1.Object
 }, L runtime.Object](config *rest.Config, r schema.GroupVersionResource, namespace string, object func() T, list func() L) (*gentype.ClientWithList[T, L], error) {
-	client, err := REST(config, r.GroupVersion())
+	client, err := restOf(config, r.GroupVersion(), runtime.ContentTypeProtobuf)
 	if err != nil {
 		return nil, err
 	}
@@ -43,11 +43,7 @@ func ListWatch[L runtime.Object](client interface {
 	}, of)
 }
 
-// REST returns the client of a group and version that client-go has types for. It prefers protobuf.
-func REST(config *rest.Config, gv schema.GroupVersion) (*rest.RESTClient, error) {
-	return restOf(config, gv, runtime.ContentTypeProtobuf)
-}
-
+// restOf returns the client of a group and version. It prefers a content type.
 func restOf(config *rest.Config, gv schema.GroupVersion, contentType string) (*rest.RESTClient, error) {
 	config = rest.CopyConfig(config)
 	config.APIPath = "/apis"
