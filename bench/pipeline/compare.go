@@ -149,7 +149,7 @@ func class(g impls.Guarantees) string {
 	if g.Trusts != "" {
 		c += ", trusts " + g.Trusts
 	}
-	if g.Lists == impls.PerObject {
+	if g.Lists != "" && g.Lists != impls.PointInTime {
 		c += ", lists " + string(g.Lists)
 	}
 	return c
