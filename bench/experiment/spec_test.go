@@ -16,7 +16,6 @@ import (
 	"watchlab/impls"
 	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
-	"watchlab/impls/merge"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source"
 )
@@ -157,7 +156,6 @@ func TestValues(t *testing.T) {
 		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
 		"knobs.handOver":   {string(impls.Owned), string(impls.Lent), string(impls.Shared)},
 		"knobs.throttle":   {"yes", "no"},
-		"knobs.trust":      {string(merge.TrustVersions), string(merge.TrustGenerations)},
 		"objects":          {string(pipeline.ObjectsFresh), string(pipeline.ObjectsShared)},
 	}
 	got := map[string][]string{}

@@ -67,7 +67,7 @@ func newStaleIndex(o Options) Store {
 			had[key] = append(had[key], values...)
 			return slices.Clone(had[key]), err
 		}
-	}}, true)
+	}})
 }
 
 type sharedList struct {
