@@ -97,8 +97,6 @@ type Consistency string
 const (
 	// PointInTime: the contents after some batch of writes, all of it and nothing of later ones.
 	PointInTime Consistency = "point-in-time"
-	// PerObject: each object as it was at some time between begin and end of the list.
-	PerObject Consistency = "per-object"
 )
 
 // Guarantees are those of a variant in one mode. Compare the results of two variants only if their

@@ -15,7 +15,6 @@ import (
 	"watchlab/impls"
 	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
-	"watchlab/impls/merge"
 	"watchlab/loadgen/source"
 )
 
@@ -109,7 +108,6 @@ func TestValues(t *testing.T) {
 		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
 		"knobs.handOver":   {string(impls.Owned), string(impls.Lent), string(impls.Shared)},
 		"knobs.throttle":   {"yes", "no"},
-		"knobs.trust":      {string(merge.TrustVersions), string(merge.TrustGenerations)},
 		"objects":          {string(pipeline.ObjectsFresh), string(pipeline.ObjectsShared)},
 	}
 	got := map[string][]string{}

@@ -92,9 +92,6 @@ func newAdapter(opts merge.Options) (merge.Merger, error) {
 	case opts.HandOver != "" && opts.HandOver != impls.Owned:
 		return nil, fmt.Errorf("%w: HandOver %q: kubelet copies what it hands over (allowed: %s)",
 			impls.ErrOptions, opts.HandOver, impls.Owned)
-	case opts.Trust != "" && opts.Trust != merge.TrustVersions:
-		return nil, fmt.Errorf("%w: Trust %q: kubelet compares every pod (allowed: %s)",
-			impls.ErrOptions, opts.Trust, merge.TrustVersions)
 	}
 	a := &adapter{
 		config:   config.NewPodConfig(config.PodConfigNotificationIncremental, recorder{to: opts.Recorder}, observer{}),

@@ -32,22 +32,19 @@ import (
 type mergeSet struct {
 	op, sent, list, change, history string
 	handover                        impls.Ownership
-	trust                           merge.Trust
 }
 
 var mergeSets = []mergeSet{
-	{"set", "set", "shared", "status", "first-seen", impls.Owned, ""},
-	{"set", "set", "shared", "status", "first-seen", impls.Shared, ""},
-	{"set", "set", "shared", "status", "first-seen", impls.Shared, merge.TrustGenerations},
-	{"set", "set", "shared", "status", "updated", impls.Owned, ""},
-	{"set", "set", "shared", "spec", "updated", impls.Owned, ""},
-	{"set", "set", "shared", "none", "updated", impls.Owned, ""},
-	{"set", "set", "fresh", "status", "first-seen", impls.Owned, ""},
-	{"set", "set", "fresh", "status", "first-seen", impls.Shared, ""},
-	{"incremental", "set", "shared", "status", "first-seen", impls.Owned, ""},
-	{"incremental", "update", "shared", "status", "first-seen", impls.Owned, ""},
-	{"incremental", "update", "shared", "status", "first-seen", impls.Shared, ""},
-	{"incremental", "update", "shared", "status", "first-seen", impls.Shared, merge.TrustGenerations},
+	{"set", "set", "shared", "status", "first-seen", impls.Owned},
+	{"set", "set", "shared", "status", "first-seen", impls.Shared},
+	{"set", "set", "shared", "status", "updated", impls.Owned},
+	{"set", "set", "shared", "spec", "updated", impls.Owned},
+	{"set", "set", "shared", "none", "updated", impls.Owned},
+	{"set", "set", "fresh", "status", "first-seen", impls.Owned},
+	{"set", "set", "fresh", "status", "first-seen", impls.Shared},
+	{"incremental", "set", "shared", "status", "first-seen", impls.Owned},
+	{"incremental", "update", "shared", "status", "first-seen", impls.Owned},
+	{"incremental", "update", "shared", "status", "first-seen", impls.Shared},
 }
 
 // BenchmarkMergeSet measures the real kubelet and all variants at 110 pods, kubelet's default
@@ -63,9 +60,6 @@ func BenchmarkMergeSet(b *testing.B) {
 				}
 				name := fmt.Sprintf("impl=%s/pods=%d/op=%s/sent=%s/list=%s/change=%s/history=%s/handover=%s",
 					v.Name, pods, c.op, c.sent, c.list, c.change, c.history, c.handover)
-				if c.trust != "" {
-					name += "/trust=" + string(c.trust)
-				}
 				b.Run(name, func(b *testing.B) { c.measure(b, v, pods) })
 			}
 		}
@@ -76,7 +70,7 @@ func BenchmarkMergeSet(b *testing.B) {
 const flapping = 17
 
 func (c mergeSet) measure(b *testing.B, v merge.Variant, pods int) {
-	m, err := v.New(merge.Options{HandOver: c.handover, Trust: c.trust})
+	m, err := v.New(merge.Options{HandOver: c.handover})
 	if err != nil {
 		b.Fatal(err)
 	}

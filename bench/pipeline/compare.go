@@ -149,7 +149,7 @@ func class(g impls.Guarantees) string {
 	if g.Trusts != "" {
 		c += ", trusts " + g.Trusts
 	}
-	if g.Lists == impls.PerObject {
+	if g.Lists != "" && g.Lists != impls.PointInTime {
 		c += ", lists " + string(g.Lists)
 	}
 	return c
@@ -189,7 +189,7 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 		{"impl", variant}, {"delivery", g.Mode}, {"pipeline", s.Pipeline}, {"source", s.Source},
 		{"storm", labelValue(s.Storm.Name)}, {"producers", producers},
 		{"capacity", k.Capacity}, {"batch", k.BatchSize}, {"shards", k.Shards},
-		{"compaction", k.Compaction}, {"throttle", throttle}, {"handover", k.HandOver}, {"trust", k.Trust},
+		{"compaction", k.Compaction}, {"throttle", throttle}, {"handover", k.HandOver},
 		{"consumers", consumers}, {"consumer", consumer}, {"readers", s.Readers},
 		{"handler", s.HandlerCost}, {"procs", s.Procs}, {"stamps", s.Stamps},
 		{"objects", objects},
@@ -390,7 +390,7 @@ func (m *preparedStorm) mergeComparison() familyComparison {
 	}
 	for _, v := range merge.Variants() {
 		c.variants = append(c.variants, variant{v.Name, v.Guarantees, func(g impls.Guarantees, k Knobs) setting {
-			opts := merge.Options{Capacity: k.Capacity, HandOver: k.HandOver, Trust: k.Trust}
+			opts := merge.Options{Capacity: k.Capacity, HandOver: k.HandOver}
 			return setting{opts.Label(g), func() (closer, error) { return v.New(opts) }, func() stages {
 				own := merging{build: func() (merge.Merger, error) { return merge.New(v.Name, opts) }}
 				if m.Pipeline == KubeletPipeline {

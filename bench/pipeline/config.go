@@ -10,7 +10,6 @@ import (
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
-	"watchlab/impls/merge"
 	"watchlab/impls/store"
 	"watchlab/impls/workqueue"
 	"watchlab/loadgen/fault"
@@ -126,8 +125,6 @@ type Knobs struct {
 	Throttle string `json:"throttle,omitempty" flag:"throttle" help:"producers wait while two batches are queued: yes, no (default yes)" enum:"yes,no"`
 	// HandOver of slices and objects: owned, lent (deltafifo reuses slices) or shared (merge does not copy pods) (default: owned).
 	HandOver impls.Ownership `json:"handOver,omitempty" flag:"handover" help:"ownership of results: owned, lent, shared (default owned)" enum:"owned,lent,shared"`
-	// Trust replaces comparing pods: versions or generations (merge) (default: none).
-	Trust merge.Trust `json:"trust,omitempty" flag:"trust" help:"merge without comparing pods: versions, generations (default none)" enum:"versions,generations"`
 }
 
 func (k Knobs) none() bool { return k == Knobs{} }
@@ -145,8 +142,6 @@ func (k Knobs) foreign(f impls.Family) (field, name string) {
 		return "throttle", "throttle"
 	case k.HandOver != "" && f == impls.Queue:
 		return "handOver", "hand-over"
-	case k.Trust != "" && f != impls.Merge:
-		return "trust", "trust"
 	}
 	return "", ""
 }

@@ -321,7 +321,6 @@ func TestClassesAndInput(t *testing.T) {
 		{pipeline.Config{Family: impls.Queue, Impls: []string{"sharded"}, Knobs: pipeline.Knobs{Shards: 1}}, "order per-key, coalesces latest"},
 		{pipeline.Config{Family: impls.DeltaFIFO, Impls: []string{"sharded"}}, "order per-shard, coalesces deltas"},
 		{pipeline.Config{Family: impls.DeltaFIFO, Impls: []string{"sharded"}, Knobs: pipeline.Knobs{Shards: 1}}, "order per-key, coalesces deltas"},
-		{pipeline.Config{Family: impls.Merge, Impls: []string{"cond"}, Knobs: pipeline.Knobs{Trust: "generations"}}, "order total, coalesces none, trusts generations"},
 	} {
 		tc.spec.Storm, tc.spec.Pipeline = small, "queue"
 		made := must(pipeline.Compare(tc.spec))(t)

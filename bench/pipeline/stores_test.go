@@ -69,7 +69,7 @@ func (s forgetful) Transaction(txns ...cache.Transaction) *cache.TransactionErro
 func (forgetful) Add(any) error { return nil }
 
 func registerStores() {
-	guarantees := []impls.Guarantees{{Order: impls.OrderPerKey, Lists: impls.PerObject}}
+	guarantees := []impls.Guarantees{{Order: impls.OrderPerKey, Lists: "per-object"}}
 	for title, change := range map[string]func(store.Store) store.Store{
 		"weak": func(s store.Store) store.Store { return s }, "forgetful": func(s store.Store) store.Store { return forgetful{s, new(int)} },
 	} {

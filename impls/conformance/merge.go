@@ -41,12 +41,10 @@ func sharing(s setup) bool        { return s.options.HandOver == impls.Shared }
 func owningOnce(s setup) bool     { return !sharing(s) && s.options.Capacity == 0 }
 func sharingOnce(s setup) bool    { return sharing(s) && s.options.Capacity == 0 }
 func leavesReceived(s setup) bool { return !s.WritesReceived }
-func trusting(s setup) bool       { return s.options.Trust == merge.TrustGenerations }
 func ownChannel(s setup) bool     { return !s.FixedCapacity }
 
 var mergeChecks = []Check[setup]{
 	{Name: "known versions", Run: bubble((*rig).knownVersions)},
-	{Name: "known generations", Run: bubble((*rig).generationsTrusted)},
 	{Name: "big lists of copies", Run: bubble((*rig).bigFreshLists)},
 	{Name: "owned pods share no memory", For: owningOnce, Run: bubble((*rig).noSharedMemory)},
 	{Name: "shared pods are not copied", For: sharingOnce, Run: bubble((*rig).nothingCopied)},
@@ -80,7 +78,7 @@ func bubble(check func(*rig)) func(*testing.T, setup) {
 }
 
 // Run runs the suite on a variant, with several capacities and each supported ownership. Baselines
-// copy and compare all pods: they must refuse to share them and to trust generations.
+// copy and compare all pods: they must refuse to share them.
 func (s MergeSuite) Run(t *testing.T, v merge.Variant) {
 	capacities := []int{0, 1, 7, 1024}
 	if s.FixedCapacity {
@@ -97,9 +95,6 @@ func (s MergeSuite) Run(t *testing.T, v merge.Variant) {
 		for _, capacity := range capacities {
 			run(fmt.Sprintf("handover=%s/capacity=%d", owner, capacity), merge.Options{Capacity: capacity, HandOver: owner})
 		}
-	}
-	if !v.Baseline() {
-		run("handover=shared/trust=generations", merge.Options{HandOver: impls.Shared, Trust: merge.TrustGenerations})
 	}
 	t.Run("options", func(t *testing.T) { s.testOptions(t, v) })
 	t.Run("random updates", func(t *testing.T) { randomUpdates(t, v) })

@@ -27,49 +27,6 @@ func (r *rig) knownVersions() {
 	r.expect(r.mergeFrom("http", merge.SET, pod.DeepCopy()), "ADD http d")
 }
 
-// sameGeneration returns a changed copy of a pod with the same generation.
-func sameGeneration(pod *v1.Pod, changes ...func(*v1.Pod)) *v1.Pod {
-	other := changed(pod, changes...)
-	other.Generation = pod.Generation
-	return other
-}
-
-// generationsTrusted: the spec of a pod with the generation received last is equal, if trusted.
-// Nothing else is: no other source, generation 0 or node.
-func (r *rig) generationsTrusted() {
-	for _, c := range []struct {
-		source     string
-		generation int64
-		change     func(*v1.Pod)
-		want       string
-	}{
-		{merge.APISource, 1, newImage, ""},
-		{merge.APISource, 0, newImage, "UPDATE"},
-		{merge.FileSource, 1, newImage, "UPDATE"},
-		{merge.APISource, 1, func(p *v1.Pod) { p.Spec.NodeName += "+" }, "UPDATE"},
-		{merge.APISource, 1, func(p *v1.Pod) { newImage(p); newMessage(p) }, "RECONCILE"},
-	} {
-		want := c.want
-		if want == "" && !trusting(r.setup) || want == "RECONCILE" && !trusting(r.setup) {
-			want = "UPDATE"
-		}
-		pod := newPod("a")
-		pod.Generation = c.generation
-		r.mergeFrom(c.source, merge.ADD, pod)
-		got := r.mergeFrom(c.source, merge.ADD, sameGeneration(pod, c.change))
-		if want == "" {
-			r.expect(got)
-		} else {
-			r.expect(got, want+" "+c.source+" a")
-		}
-		r.mergeFrom(c.source, merge.REMOVE, pod)
-	}
-	pod := newPod("b")
-	r.merge(merge.ADD, pod)
-	r.merge(merge.ADD, changed(pod, func(p *v1.Pod) { p.Generation++ }))
-	r.expect(r.merge(merge.ADD, sameGeneration(pod, newImage)), "UPDATE api b")
-}
-
 // bigFreshLists: lists with unknown pointers, with the same and another version,
 // with changes and duplicates.
 func (r *rig) bigFreshLists() {

@@ -295,9 +295,6 @@ func (s MergeSuite) testOptions(t *testing.T, v merge.Variant) {
 		{merge.Options{HandOver: impls.Shared}, !v.Baseline()},
 		{merge.Options{HandOver: impls.Lent}, false},
 		{merge.Options{HandOver: "given"}, false},
-		{merge.Options{Trust: merge.TrustVersions}, true},
-		{merge.Options{Trust: merge.TrustGenerations}, !v.Baseline()},
-		{merge.Options{Trust: "nobody"}, false},
 	} {
 		m, err := v.New(tt.opts)
 		switch {

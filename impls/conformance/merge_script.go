@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,10 +16,9 @@ import (
 // script is a sequence of updates.
 type script struct {
 	channel bool
-	// capacity, handover and trust apply to variants that support them.
+	// capacity and handover apply to variants that support them.
 	capacity int
 	handover impls.Ownership
-	trust    merge.Trust
 	steps    []step
 }
 
@@ -37,7 +35,7 @@ type step struct {
 // String returns the script as one line a step.
 func (s script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "through the channel: %v, capacity %d, handover %s, trust %s\n", s.channel, s.capacity, s.handover, s.trust)
+	fmt.Fprintf(&b, "through the channel: %v, capacity %d, handover %s\n", s.channel, s.capacity, s.handover)
 	for i, step := range s.steps {
 		fmt.Fprintf(&b, "%d: %v %s", i, step.op, step.source)
 		if step.alone {
@@ -120,7 +118,6 @@ func drawScript(d dice) script {
 		channel:  d.draw(2, "channel") == 1,
 		capacity: oneOf(d, "capacity", 0, 1, 2, 7),
 		handover: oneOf(d, "handover", impls.Owned, impls.Shared),
-		trust:    oneOf(d, "trust", merge.TrustVersions, merge.TrustGenerations),
 	}
 	newest := make(map[place]*v1.Pod)
 	for range 1 + d.draw(maxSteps, "steps") {
@@ -152,18 +149,12 @@ func drawStep(d dice, newest map[place]*v1.Pod) step {
 			// Equal, as pods with one version are.
 			pod, origin = pod.DeepCopy(), "copied"
 		} else if kind > 1 {
-			before := pod
 			pod, origin = pod.DeepCopy(), ""
 			newVersion(pod)
 			for range 1 + d.draw(2, "mutations") {
 				m := mutations[d.draw(len(mutations), "mutation")]
 				m.run(pod)
 				origin += m.name + ","
-			}
-			// Set the generation as an API server does.
-			pod.Generation = before.Generation
-			if !reflect.DeepEqual(before.Spec, pod.Spec) {
-				pod.Generation++
 			}
 		}
 		newest[at] = pod

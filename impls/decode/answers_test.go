@@ -140,7 +140,7 @@ func messageOf(err error) string { return strings.TrimSuffix(fmt.Sprint(err), " 
 // everyDecoder calls f with each variant in each encoding, in tests of their own.
 func everyDecoder(t *testing.T, f func(t *testing.T, v Variant, o Options)) {
 	for _, v := range Variants() {
-		for _, e := range encodings {
+		for _, e := range Encodings() {
 			for _, o := range []Options{{Encoding: e}, {Encoding: e, Unstructured: true}} {
 				// shared-readonly refuses clients, and is shared for the rest.
 				if d, err := v.New(o); err == nil && !ReadOnly(d) {
@@ -252,7 +252,7 @@ func TestAnswers(t *testing.T) {
 func TestWatchAnswers(t *testing.T) {
 	featurestesting.SetFeatureDuringTest(t, features.ClientsAllowCBOR, true)
 	var all []answer
-	for _, e := range encodings {
+	for _, e := range Encodings() {
 		body := frames(t, e, [][]byte{encode(t, e, onePod()), encode(t, e, onePod()), encode(t, e, goneStatus)}, []string{"ADDED", "BOOKMARK", "ERROR"})
 		typ := e.MediaType()
 		if e == CBOR {

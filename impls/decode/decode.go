@@ -47,7 +47,6 @@
 //	                  a transform   a handler or lister   a caller of Get, Create, Update, Patch
 //	clientgo-…        may           must not              may
 //	shared            may           must not              may
-//	parallel          may           must not              may
 //	metadata          may           must not              may
 //	shared-readonly   refused       must not              refused
 //
@@ -104,20 +103,6 @@
 // transform; [NewRESTClient] refuses it. client-go's detector (KUBE_CACHE_MUTATION_DETECTOR) finds a
 // violation in each object that it harms, and [Table.CheckMutations] names the type.
 // An object that is sent again with the same bytes is a new object.
-//
-// # parallel
-//
-// A goroutine of each watch reads frames ahead, and workers decode them: see [NewParallel], and
-// [Options.Workers]. The variant decodes as clientgo-…-transform. The events come in order, and an error in its place. The goroutine of a watch ends when
-// the watch is closed; workers exist while frames wait.
-//
-// Bounds: a watch reads ahead at most four events a worker and 4 MiB of frames, and one frame more.
-// Then it stops reading, so the connection waits as with client-go. The objects of these events take
-// two or three times the bytes. client-go refuses a frame of more than 16 MiB.
-//
-// More workers than processors do not help, and a watch of few events gains nothing: each event is
-// handed from goroutine to goroutine twice. The items of a list are decoded by one goroutine; a
-// WatchList (client-go's default from v0.35 on) sends the initial objects as events.
 //
 // # metadata
 //
@@ -186,7 +171,6 @@ type Options struct {
 	Encoding Encoding        // of the wire; default: that in the variant's name, or Protobuf
 	Scheme   *runtime.Scheme // of the types; default: client-go's
 	Table    *Table          // of shared, shared-readonly and metadata; default: one of its own
-	Workers  int             // of parallel, in all watches of the decoder; default: GOMAXPROCS
 	Observe  func() Observer // returns the observer of a response; nil: none
 	// Unstructured decodes JSON to the types of package unstructured, as client-go's dynamic client
 	// does, and does not use the Scheme.
@@ -446,8 +430,6 @@ func codecOf(d Decoder) *codec {
 	switch d := d.(type) {
 	case *codec:
 		return d
-	case *parallel:
-		return codecOf(d.Decoder)
 	case untransformed:
 		return codecOf(d.Decoder)
 	}

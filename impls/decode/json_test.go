@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -219,4 +220,21 @@ func FuzzJSON(f *testing.F) {
 			sameWatch(t, c[1].Watch(io.NopCloser(bytes.NewReader(data))), c[0].Watch(io.NopCloser(bytes.NewReader(data))), "a watch")
 		}
 	})
+}
+
+// sameWatch fails unless both watches give the same events and errors, also after an error.
+func sameWatch(t *testing.T, got, want watch.Decoder, what any) {
+	t.Helper()
+	defer got.Close()
+	defer want.Close()
+	for i, errs := 0, 0; errs < 4; i++ {
+		wantType, wantObj, wantErr := want.Decode()
+		gotType, gotObj, gotErr := got.Decode()
+		if gotType != wantType || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || !reflect.DeepEqual(gotObj, wantObj) {
+			t.Fatalf("%v: event %d: %v %v %v, client-go has %v %v %v", what, i, gotType, gotObj, gotErr, wantType, wantObj, wantErr)
+		}
+		if wantErr != nil {
+			errs++
+		}
+	}
 }

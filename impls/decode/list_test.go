@@ -156,9 +156,7 @@ func TestReadOnlyRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range append(Variants(), Variant{Name: "parallel of shared-readonly", Guarantees: guarantees(impls.Shared, true), New: func(o Options) (Decoder, error) {
-		return NewParallel(decoder(t, "shared-readonly", o), 2), nil
-	}}) {
+	for _, v := range Variants() {
 		d, err := v.New(Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -328,7 +326,7 @@ func TestListMeta(t *testing.T) {
 			t.Fatalf("%s is not filled", fields.Type().Field(i).Name)
 		}
 	}
-	for _, e := range encodings {
+	for _, e := range Encodings() {
 		data := encode(t, e, l)
 		for _, v := range Variants() {
 			for _, o := range []Options{{Encoding: e}, {Encoding: e, Unstructured: true}} {

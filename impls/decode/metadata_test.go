@@ -68,7 +68,7 @@ func TestMetadata(t *testing.T) {
 	if !*long {
 		all, rounds = 100, 1000
 	}
-	for _, e := range encodings {
+	for _, e := range Encodings() {
 		exact, d := decoder(t, "clientgo-"+string(e)+"-transform", Options{}), decoder(t, "metadata", Options{Encoding: e})
 		most, rounds := all, rounds
 		if e != Protobuf { // they take twenty times the time
@@ -104,7 +104,7 @@ func TestMetadata(t *testing.T) {
 // whole.
 func TestMetadataKinds(t *testing.T) {
 	widget := metav1.TypeMeta{Kind: "WidgetList", APIVersion: "example.com/v1"} // the kind of an object, in spite of its name
-	for _, e := range encodings {
+	for _, e := range Encodings() {
 		d := decoder(t, "metadata", Options{Encoding: e})
 		decode := func(obj, into kruntime.Object) kruntime.Object {
 			t.Helper()

@@ -42,7 +42,7 @@ import (
 // clients: TestTrees, TestMessages and TestEveryPart, TestAnswers and TestWatchAnswers.
 
 // recommendedDecoders are those of README and the guides.
-var recommendedDecoders = []string{"shared", "parallel"}
+var recommendedDecoders = []string{"shared"}
 
 // vandalise changes all memory that an object leads to, so that a second call shows: values in place,
 // elements of slices and the room behind them, entries of maps, targets of pointers. It leaves alone what

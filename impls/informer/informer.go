@@ -26,7 +26,7 @@
 // # What it guarantees
 //
 // The guarantees are client-go's, in particular those below. A list of the indexer shows what
-// Guarantees.Lists of the store says: with client-go's and most others a point in time.
+// Guarantees.Lists of the store says: a point in time.
 //
 //   - The indexer stores an object before a handler receives its
 //     notification.

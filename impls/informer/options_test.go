@@ -68,7 +68,7 @@ func TestOptions(t *testing.T) {
 func TestDecodeOptions(t *testing.T) {
 	pods, config := v1.SchemeGroupVersion.WithResource("pods"), &rest.Config{}
 	// The example must be of a type that the decoder makes.
-	for name, example := range map[string]runtime.Object{"shared": &metav1.PartialObjectMetadata{}, "parallel": &Widget{}, "metadata": &v1.Pod{}} {
+	for name, example := range map[string]runtime.Object{"shared": &metav1.PartialObjectMetadata{}, "clientgo-json": &Widget{}, "metadata": &v1.Pod{}} {
 		if _, err := informer.ForResource(config, pods, example, informer.Options{Decode: name}); !errors.Is(err, impls.ErrOptions) {
 			t.Errorf("%s of a %T: %v", name, example, err)
 		}

@@ -30,15 +30,6 @@ func sameMetadata(held, received *v1.Pod) bool {
 		!annotationsDiffer(held.Annotations, received.Annotations)
 }
 
-// sameSpec reports whether the spec of a received pod equals the held one.
-func (s *source) sameSpec(e *entry, received *v1.Pod) bool {
-	if s.counted && received.Generation != 0 && received.Generation == e.specGeneration {
-		// Binding a pod to a node does not increment its generation.
-		return e.pod.Spec.NodeName == received.Spec.NodeName
-	}
-	return specsEqual(&e.pod.Spec, &received.Spec)
-}
-
 // comparison of a received pod with a held one. It is valid while the entry holds
 // the same pod, which is never written to.
 type comparison struct {
@@ -55,7 +46,7 @@ func (s *source) compare(e *entry, pod *v1.Pod, i int) comparison {
 			return c
 		}
 	}
-	c := comparison{pod: e.pod, status: e.status, same: sameMetadata(e.pod, pod) && s.sameSpec(e, pod)}
+	c := comparison{pod: e.pod, status: e.status, same: sameMetadata(e.pod, pod) && specsEqual(&e.pod.Spec, &pod.Spec)}
 	c.sameStatus = c.same && statusesEqual(e.status, &pod.Status)
 	return c
 }

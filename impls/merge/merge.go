@@ -48,12 +48,6 @@
 // watches the received pods: it prints the change and panics. It is for debugging, as it copies
 // every received pod.
 //
-// [TrustGenerations] also relies on metadata.generation. The API server increments it on every
-// change of the spec (Kubernetes v1.34, KEP-5067), except when a scheduler binds the pod to a node.
-// So the spec of a pod from [APISource] is not compared if UID, node and a non-zero generation are
-// those of the last update. Labels, annotations, deletion fields and status, which a generation
-// does not cover, are still compared.
-//
 // # What is not guaranteed
 //
 // The order of pods in a REMOVE caused by a SET, and in a snapshot, is undefined
@@ -141,17 +135,6 @@ func (u PodUpdate) Check() error {
 	return nil
 }
 
-// Trust defines which guarantees of the API server replace a comparison.
-type Trust string
-
-// What may be trusted.
-const (
-	TrustVersions Trust = "versions" // pods with the same UID, name and resourceVersion are equal
-	// TrustGenerations: in addition, pods with the same UID, node and generation have equal specs.
-	// This does not hold for an API server older than v1.34 or for synthetic pods.
-	TrustGenerations Trust = "generations"
-)
-
 // Merger merges the updates of several sources. All methods are safe for concurrent use, but an
 // [EventRecorder] and [Options.Rejected] must not call their merger. Updates of one source take
 // effect in the order of the calls. The creator of a merger must close it.
@@ -215,7 +198,6 @@ type Options struct {
 	// copies them, like kubelet. With [impls.Shared] receivers must not write to them, and no pod
 	// is copied deeply. The receiver always owns the slices.
 	HandOver impls.Ownership
-	Trust    Trust // what of the API server replaces a comparison; empty means [TrustVersions]
 	// Rejected receives an invalid update that came through a channel; nil means
 	// none. The goroutine of the source calls it. It must not call the merger.
 	Rejected func(source string, update PodUpdate, err error)
@@ -225,7 +207,6 @@ type Options struct {
 func (o Options) complete() (Options, error) {
 	o.Capacity = cmp.Or(o.Capacity, DefaultCapacity)
 	o.HandOver = cmp.Or(o.HandOver, impls.Owned)
-	o.Trust = cmp.Or(o.Trust, TrustVersions)
 	switch {
 	case o.Capacity < 0:
 		return Options{}, fmt.Errorf("%w: Capacity %d is negative (0 means %d)",
@@ -233,9 +214,6 @@ func (o Options) complete() (Options, error) {
 	case o.HandOver != impls.Owned && o.HandOver != impls.Shared:
 		return Options{}, fmt.Errorf("%w: HandOver %q (allowed: %s, %s)",
 			impls.ErrOptions, o.HandOver, impls.Owned, impls.Shared)
-	case o.Trust != TrustVersions && o.Trust != TrustGenerations:
-		return Options{}, fmt.Errorf("%w: Trust %q (allowed: %s, %s)",
-			impls.ErrOptions, o.Trust, TrustVersions, TrustGenerations)
 	}
 	return o, nil
 }
@@ -244,9 +222,6 @@ func (o Options) complete() (Options, error) {
 func (o Options) Label(g impls.Guarantees) impls.Guarantees {
 	if o.HandOver == impls.Shared || g.HandsOver != "" && o.HandOver != "" {
 		g.HandsOver = o.HandOver
-	}
-	if o.Trust == TrustGenerations {
-		g.Trusts = string(o.Trust)
 	}
 	return g
 }

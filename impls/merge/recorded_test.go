@@ -59,11 +59,10 @@ func TestRecordedStreams(t *testing.T) {
 					continue
 				}
 				for _, opts := range []merge.Options{
-					{HandOver: impls.Owned, Trust: merge.TrustVersions},
-					{HandOver: impls.Shared, Trust: merge.TrustVersions},
-					{HandOver: impls.Shared, Trust: merge.TrustGenerations},
+					{HandOver: impls.Owned},
+					{HandOver: impls.Shared},
 				} {
-					t.Run(fmt.Sprintf("%s/%s/%s/handover=%s/trust=%s", name, how, v.Name, opts.HandOver, opts.Trust), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%s/%s/%s/handover=%s", name, how, v.Name, opts.HandOver), func(t *testing.T) {
 						playStreams(t, v, opts, streams).compare(t, want)
 					})
 				}

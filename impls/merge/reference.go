@@ -37,9 +37,6 @@ func newReference(opts Options) (Merger, error) {
 		return nil, fmt.Errorf("%w: HandOver %q: kubelet copies what it hands over (allowed: %s)",
 			impls.ErrOptions, opts.HandOver, impls.Owned)
 	}
-	if r.Trust != TrustVersions {
-		return nil, fmt.Errorf("%w: Trust %q: kubelet compares every pod (allowed: %s)", impls.ErrOptions, opts.Trust, TrustVersions)
-	}
 	r.mux.run = r.run
 	return r, nil
 }

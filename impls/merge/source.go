@@ -16,7 +16,7 @@ import (
 // the last update is unchanged; this costs one lookup in byPointer and two marks.
 // A pod from the API server with another pointer but the last resourceVersion is
 // unchanged too; this costs one more lookup, in byUID. All other pods are
-// compared. If generations are trusted and equal, their specs are not compared.
+// compared.
 //
 // # Marks
 //
@@ -36,7 +36,6 @@ import (
 type source struct {
 	name       string
 	versioned  bool   // pods with the same UID and resourceVersion are equal
-	counted    bool   // pods with the same UID, node and metadata.generation have equal specs
 	shares     bool   // held pods are sent without a copy ([impls.Shared])
 	set        bool   // true after the first SET
 	generation uint64 // of the current update
@@ -91,11 +90,10 @@ type entry struct {
 	held
 	version *version // the memory of pod; nil unless held pods are shared
 	// received is the last received pointer. Keeping it ensures that no other pod gets its address.
-	received       *v1.Pod
-	specGeneration int64     // the last received metadata.generation; 0 means none
-	name           *fullName // of the last received pod
-	mark           uint64    // generation of the last SET that had the pod
-	born           uint64    // generation of the update that added the pod
+	received *v1.Pod
+	name     *fullName // of the last received pod
+	mark     uint64    // generation of the last SET that had the pod
+	born     uint64    // generation of the update that added the pod
 }
 
 // fullName is a pod's name_namespace.
@@ -109,7 +107,6 @@ func newSource(name string, opts Options) *source {
 	return &source{
 		name:      name,
 		versioned: name == APISource,
-		counted:   name == APISource && opts.Trust == TrustGenerations,
 		shares:    opts.HandOver == impls.Shared,
 		byUID:     make(map[types.UID]*entry),
 		names:     make(map[string]*fullName),
@@ -210,7 +207,7 @@ func (s *source) sameVersion(a, b *v1.Pod) bool {
 }
 
 func (s *source) add(pod *v1.Pod, name *fullName) *entry {
-	e := &entry{received: pod, specGeneration: pod.Generation, name: name, born: s.generation}
+	e := &entry{received: pod, name: name, born: s.generation}
 	first := s.hold(e, pod)
 	first.Annotations = firstAnnotations(s.name, pod.Annotations)
 	e.status = s.statusOf(first, pod)
@@ -258,7 +255,6 @@ func (s *source) receive(e *entry, pod *v1.Pod, name *fullName, i int) {
 		name.entries++
 	}
 	c := s.compare(e, pod, i)
-	e.specGeneration = pod.Generation
 	switch {
 	case !c.same:
 		s.change(e, pod)

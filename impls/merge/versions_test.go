@@ -81,8 +81,6 @@ func TestLabel(t *testing.T) {
 		{merge.Options{HandOver: impls.Owned}, owned, owned},
 		{merge.Options{HandOver: impls.Shared}, owned, shared},
 		{merge.Options{}, shared, shared},
-		{merge.Options{Trust: merge.TrustVersions}, owned, owned},
-		{merge.Options{Trust: merge.TrustGenerations}, owned, impls.Guarantees{Order: impls.OrderTotal, Trusts: "generations"}},
 		{merge.Options{HandOver: impls.Owned}, shared, impls.Guarantees{Order: impls.OrderTotal, HandsOver: impls.Owned}},
 	} {
 		if got := tt.options.Label(tt.of); got != tt.want {

@@ -10,13 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
-
-	"watchlab/impls"
 )
 
 // engine stores objects by key and finds them by the values of index functions. Variants implement
-// it; [base] makes a [Store] of it. All calls may come from many goroutines. Those that write come
-// from one at a time if base.serial is set.
+// it; [base] makes a [Store] of it. All calls may come from many goroutines, but those that write come
+// from one at a time.
 type engine interface {
 	get(key string) (obj any, exists bool)
 	list() []any
@@ -60,11 +58,8 @@ type base struct {
 	// versions is a store of client-go that stays empty. Its Bookmark keeps the resourceVersion and
 	// sets the metric; so the default metrics provider and the feature gate are client-go's own.
 	versions cache.Store
-	// serial says that writers wait for each other at writer. Otherwise they don't, and the
-	// resourceVersion of concurrent writers is that of any of them.
-	serial bool
-	writer sync.Mutex
-	adding sync.Mutex // serialises AddIndexers
+	writer   sync.Mutex // held by each write
+	adding   sync.Mutex // serialises AddIndexers
 }
 
 var (
@@ -73,9 +68,9 @@ var (
 )
 
 // newBase returns a store over an engine without objects and indices. The options are complete.
-func newBase(o Options, e engine, serial bool) *base {
+func newBase(o Options, e engine) *base {
 	s := &base{
-		engine: e, keyFunction: o.KeyFunction, serial: serial,
+		engine: e, keyFunction: o.KeyFunction,
 		versions: cache.NewStore(o.KeyFunction, cache.WithStoreMetrics(o.Identifier, o.MetricsProvider)),
 	}
 	indexers := maps.Clone(o.Indexers)
@@ -87,31 +82,12 @@ func newBase(o Options, e engine, serial bool) *base {
 	return s
 }
 
-func ownVariant(name, summary string, lists impls.Consistency, build func(Options) Store) Variant {
-	return Variant{
-		Name: name, Summary: summary, Guarantees: guarantees(lists, true),
-		New: func(o Options) (Store, error) { return build(o.complete()), nil },
-	}
-}
-
-func (s *base) lock() {
-	if s.serial {
-		s.writer.Lock()
-	}
-}
-
-func (s *base) unlock() {
-	if s.serial {
-		s.writer.Unlock()
-	}
-}
-
 // apply makes the writes and then takes the resourceVersion of the last object, if it has metadata.
 // A reader of the resourceVersion therefore finds the objects.
 func (s *base) apply(batch []write) {
 	last := batch[len(batch)-1].obj
-	s.lock()
-	defer s.unlock()
+	s.writer.Lock()
+	defer s.writer.Unlock()
 	s.write(batch)
 	if object, err := meta.Accessor(last); err == nil {
 		s.versions.Bookmark(object.GetResourceVersion())
@@ -190,16 +166,16 @@ func (s *base) Replace(list []any, resourceVersion string) error {
 		}
 		batch[i] = write{key: key, obj: obj}
 	}
-	s.lock()
-	defer s.unlock()
+	s.writer.Lock()
+	defer s.writer.Unlock()
 	s.replace(batch)
 	s.versions.Bookmark(resourceVersion)
 	return nil
 }
 
 func (s *base) Bookmark(resourceVersion string) {
-	s.lock()
-	defer s.unlock()
+	s.writer.Lock()
+	defer s.writer.Unlock()
 	s.versions.Bookmark(resourceVersion)
 }
 
@@ -283,8 +259,8 @@ func (s *base) AddIndexers(more cache.Indexers) error {
 		return fmt.Errorf("indexer conflict: %v", taken)
 	}
 	maps.Copy(indexers, more)
-	s.lock()
-	defer s.unlock()
+	s.writer.Lock()
+	defer s.writer.Unlock()
 	s.addIndexers(maps.Clone(more))
 	s.indexers.Store(&indexers)
 	return nil

@@ -4,8 +4,6 @@ import (
 	"maps"
 
 	"k8s.io/client-go/tools/cache"
-
-	"watchlab/impls"
 )
 
 func clientgoVariant() Variant {
@@ -13,7 +11,7 @@ func clientgoVariant() Variant {
 		Name:       "clientgo",
 		Summary:    "client-go's ThreadSafeStore: maps under one lock for readers and writers",
 		Upstream:   "k8s.io/client-go v0.37.2",
-		Guarantees: guarantees(impls.PointInTime, false),
+		Guarantees: guarantees(false),
 		New: func(o Options) (Store, error) {
 			o = o.complete()
 			indexers := maps.Clone(o.Indexers)

@@ -42,7 +42,7 @@ func mutant(name, broken, check string, of Variant, build func(Options) Store) M
 	}
 }
 
-func newSnapshotBase(o Options) *base { return newBase(o, newSnapshots(), true) }
+func newSnapshotBase(o Options) *base { return newBase(o, newSnapshots()) }
 
 // differently is a snapshot whose index functions are replaced.
 type differently struct {
@@ -67,7 +67,7 @@ func newStaleIndex(o Options) Store {
 			had[key] = append(had[key], values...)
 			return slices.Clone(had[key]), err
 		}
-	}}, true)
+	}})
 }
 
 type sharedList struct {
@@ -75,7 +75,7 @@ type sharedList struct {
 	last atomic.Pointer[[]any]
 }
 
-func newSharedList(o Options) Store { return newBase(o, &sharedList{snapshots: newSnapshots()}, true) }
+func newSharedList(o Options) Store { return newBase(o, &sharedList{snapshots: newSnapshots()}) }
 
 func (e *sharedList) list() []any {
 	if list := e.last.Load(); list != nil {
@@ -97,7 +97,7 @@ type objectsKept struct {
 }
 
 func newObjectsKept(o Options) Store {
-	return newBase(o, objectsKept{newSnapshots(), new([]any)}, true)
+	return newBase(o, objectsKept{newSnapshots(), new([]any)})
 }
 
 func (e objectsKept) write(batch []write) {
@@ -111,7 +111,7 @@ func (e objectsKept) write(batch []write) {
 
 type tornHalf struct{ *snapshots }
 
-func newTornHalf(o Options) Store { return newBase(o, tornHalf{newSnapshots()}, true) }
+func newTornHalf(o Options) Store { return newBase(o, tornHalf{newSnapshots()}) }
 
 func (e tornHalf) write(batch []write) {
 	half := len(batch) / 2

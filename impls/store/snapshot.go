@@ -6,13 +6,15 @@ import (
 	"sync/atomic"
 
 	"k8s.io/client-go/tools/cache"
-
-	"watchlab/impls"
 )
 
 func snapshotVariant() Variant {
-	return ownVariant("snapshot", "immutable versions that share memory, published once a batch: reads take no lock",
-		impls.PointInTime, func(o Options) Store { return newBase(o, newSnapshots(), true) })
+	return Variant{
+		Name:       "snapshot",
+		Summary:    "immutable versions that share memory, published once a batch: reads take no lock",
+		Guarantees: guarantees(true),
+		New:        func(o Options) (Store, error) { return newBase(o.complete(), newSnapshots()), nil },
+	}
 }
 
 // snapshots is an [engine] that publishes an immutable version of its contents after each batch. A read

@@ -216,7 +216,7 @@ func fill(t *testing.T, n int) (*snapshots, Store) {
 	engine := newSnapshots()
 	s := newBase(Options{Indexers: cache.Indexers{
 		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "values": valuesIndex,
-	}}.complete(), engine, true)
+	}}.complete(), engine)
 	if err := s.Replace(objects(n, 1), "1"); err != nil {
 		t.Fatal(err)
 	}

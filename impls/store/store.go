@@ -8,8 +8,7 @@
 //   - A read that begins after a write has returned sees the write. Reads of one goroutine never go
 //     backwards, neither of a key nor between a list and a key.
 //   - A list or an index shows no key twice, and no key whose object lacks the value that was asked for.
-//   - Guarantees.Lists says what else a list shows of writes that go on at the same time. [Variant]s
-//     with [impls.PointInTime] show all of a Transaction or a Replace, or nothing.
+//   - A list shows a point in time: all of a Transaction or a Replace, or nothing.
 //   - The slice of a list is the caller's. The objects are shared: nobody may change them.
 //   - A late AddIndexers indexes what is stored already. It fails, and changes nothing, if one of the
 //     names is taken.
@@ -33,22 +32,6 @@
 //
 // An object takes 16 bytes, its key and 16 bytes, a slot of 10 to 16 bytes, and 12 bytes in each index.
 // A read in progress keeps what its version holds, and no older version.
-//
-// # Lists per object
-//
-// A variant with [impls.PerObject] changes one object at a time, with all its index values: before one
-// moment all reads see the old object and its values, after it the new one and its values. A list comes
-// to one object after the other. It shows each as it is then. An object that is stored and has the
-// value during the whole list is in it once. Between different keys nothing is promised:
-//
-//   - A list may show a later write and miss an earlier one of another key.
-//   - While an object moves from one index value to another, it may be in the lists of both values or of
-//     neither. A list has it at most once, also if it leaves the value and comes back. Index with several
-//     values is a list of one value after the other, and may miss an object that moves between them.
-//   - A Transaction is a sequence of writes, and a Replace one of writes and then removals: readers may see
-//     any part of it, and writers may write in between. An object that stays during a Replace is in each
-//     list. After it, all reads see the new contents.
-//   - ListIndexFuncValues shows the values of objects that it comes to.
 //
 // # What is not guaranteed
 //
@@ -94,7 +77,6 @@ var registry = impls.NewRegistry[Options, Store](impls.Store)
 func init() {
 	registry.Register(clientgoVariant())
 	registry.Register(snapshotVariant())
-	registry.Register(concurrentMapVariant())
 }
 
 // Register adds a variant from another module. It panics if the name is taken.
@@ -112,10 +94,10 @@ func Lookup(name string) (Variant, error) { return registry.Lookup(name) }
 func New(name string, opts Options) (Store, error) { return registry.New(name, opts) }
 
 // guarantees are those that all variants share. Stores are read and written by many goroutines.
-func guarantees(lists impls.Consistency, unlocked bool) []impls.Guarantees {
+func guarantees(unlocked bool) []impls.Guarantees {
 	return []impls.Guarantees{{
 		Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers,
-		Unlocked: unlocked, HandsOver: impls.Shared, Lists: lists, DropIn: "cache.Indexer",
+		Unlocked: unlocked, HandsOver: impls.Shared, Lists: impls.PointInTime, DropIn: "cache.Indexer",
 	}}
 }
 

@@ -12,11 +12,10 @@ import (
 
 // RunStore tests a variant of family store. What a store returns is compared with the model, which is a
 // store of client-go that one goroutine calls: after random operations, and in small concurrent
-// histories. Where lists show a point in time, a history must be linearizable, lists included. Where
-// they do not, that of each key must be, and a list is a read of each key.
+// histories, which must be linearizable, lists included.
 func RunStore(t *testing.T, v store.Variant) {
 	s := storeSetup{v, v.Guarantees[0]}
-	if s.DropIn != "cache.Indexer" || s.Lists != impls.PointInTime && s.Lists != impls.PerObject {
+	if s.DropIn != "cache.Indexer" || s.Lists != impls.PointInTime {
 		t.Errorf("guarantees: drops in as %q, lists %q", s.DropIn, s.Lists)
 	}
 	t.Run("lists="+string(s.Lists), func(t *testing.T) { conformance.Run(t, s, storeChecks) })
@@ -36,8 +35,7 @@ var storeChecks = []storeCheck{
 	{Name: "old objects can be collected", Run: collected},
 	{Name: "no goroutine is left", Run: noGoroutine},
 	{Name: "reads go on during a write", For: func(s storeSetup) bool { return s.Unlocked }, Run: readsGoOn},
-	{Name: "linearizable", For: pointInTime, Concurrent: true, Run: histories(whole)},
-	{Name: "each key is linearizable", Concurrent: true, Run: histories(byKey)},
+	{Name: "linearizable", Concurrent: true, Run: linearizableStore},
 }
 
 // storeSetup is a variant and its guarantees.
@@ -45,8 +43,6 @@ type storeSetup struct {
 	variant store.Variant
 	impls.Guarantees
 }
-
-func pointInTime(s storeSetup) bool { return s.Lists == impls.PointInTime }
 
 // new builds an empty store.
 func (s storeSetup) new(t conformance.TB, indexers cache.Indexers) store.Store {

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,58 +39,15 @@ func storeStep(before storeModel, in, out any) ([]storeModel, error) {
 	panic(fmt.Sprintf("unknown operation %T", in))
 }
 
-// histories returns the function of a check: each part of a history must be linearizable.
-func histories(parts func([]porcupine.Operation) [][]porcupine.Operation) func(*testing.T, storeSetup) {
-	return func(t *testing.T, s storeSetup) {
-		for range 40 {
-			seed := rand.Uint64()
-			for _, part := range parts(s.history(t, seed)) {
-				conformance.Linearizable(t, storeMachine, seed, part)
-			}
-		}
+// linearizableStore checks small histories.
+func linearizableStore(t *testing.T, s storeSetup) {
+	for range 40 {
+		seed := rand.Uint64()
+		conformance.Linearizable(t, storeMachine, seed, s.history(t, seed))
 	}
-}
-
-func whole(history []porcupine.Operation) [][]porcupine.Operation {
-	return [][]porcupine.Operation{history}
-}
-
-// byKey makes a list a read of each key, so that it may show the keys at different times between its
-// begin and its end. So it is with the writes of a Transaction and a Replace.
-func byKey(history []porcupine.Operation) (parts [][]porcupine.Operation) {
-	for _, key := range historyKeys {
-		parts = append(parts, ofKey(key, history))
-	}
-	return parts
 }
 
 var historyKeys = []string{"a/k0", "a/k1", "b/k0"}
-
-// ofKey returns the part of a history that is about one key.
-func ofKey(key string, history []porcupine.Operation) (part []porcupine.Operation) {
-	others := func(word string) bool {
-		is, _, _ := strings.Cut(strings.TrimLeft(word, "+-~"), "=")
-		is, _, _ = strings.Cut(is, "@")
-		return is != key && strings.Contains(word, "/")
-	}
-	for _, o := range history {
-		switch in := o.Input.(type) {
-		case storeCall:
-			in.text = strings.Join(slices.DeleteFunc(strings.Fields(in.text), others), " ")
-			if o.Input = in; !strings.Contains(in.text, " ") && in.text != "replace" {
-				continue
-			}
-		case storeRead:
-			// Index reads one value after the other, and the key may move.
-			if in.call == "ListIndexFuncValues" || in.call == "LastStoreSyncResourceVersion" || in.call == "GetByKey" && in.arg != key || strings.Contains(in.arg, ",") {
-				continue
-			}
-			o.Output = slices.DeleteFunc(slices.Clone(o.Output.([]string)), others)
-		}
-		part = append(part, o)
-	}
-	return part
-}
 
 // history runs random operations and records them, and then reads everything. Nothing is written by
 // then, so that a stale index shows.
