@@ -38,7 +38,7 @@ func (s Style) class() string {
 
 // styles has the style of each registered variant. Variants of one family differ.
 var styles = map[string]Style{
-	"cond": ours(0, 0), "channel": ours(1, 1), "ring": ours(2, 2), "sharded": ours(3, 3),
+	"cond": ours(0, 0), "channel": ours(1, 1), "ring": ours(2, 2), "sharded": ours(3, 3), "priority": ours(4, 4),
 	"snapshot": ours(0, 1),
 	"shared":   ours(0, 3), "shared-readonly": ours(2, 0), "metadata": ours(3, 1),
 	"clientgo": upstream(0, 0), "clientgo-fifo": upstream(0, 0), "clientgo-informer": upstream(0, 0),

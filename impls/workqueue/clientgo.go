@@ -11,7 +11,7 @@ func clientgoVariant() Variant {
 		Name:       "clientgo",
 		Summary:    "client-go's workqueue: two sets and a slice under one lock",
 		Upstream:   "k8s.io/client-go v0.37.2",
-		Guarantees: guarantees(impls.OrderPerKey),
+		Guarantees: guarantees(impls.OrderPerKey, "workqueue.TypedInterface"),
 		New:        func(o Options[string]) (Queue[string], error) { return newClientgo(o.complete()), nil },
 	}
 }

@@ -15,7 +15,7 @@ func ringVariant() Variant {
 	return Variant{
 		Name:       "ring",
 		Summary:    "Adds go into a lock-free ring; workers fold it into one table under a lock",
-		Guarantees: guarantees(impls.OrderPerKey),
+		Guarantees: guarantees(impls.OrderPerKey, "workqueue.TypedInterface"),
 		New:        func(o Options[string]) (Queue[string], error) { return newRing(o.complete()), nil },
 	}
 }

@@ -14,7 +14,7 @@ func shardedVariant() Variant {
 	return Variant{
 		Name:       "sharded",
 		Summary:    "shards by hash of the item, each with its lock, table and order; workers take from them in turn",
-		Guarantees: guarantees(impls.OrderPerShard),
+		Guarantees: guarantees(impls.OrderPerShard, "workqueue.TypedInterface"),
 		New:        func(o Options[string]) (Queue[string], error) { return newSharded(o.complete()), nil },
 	}
 }

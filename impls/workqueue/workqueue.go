@@ -28,7 +28,7 @@
 //   - Items are compared as keys of a map. Add and Done panic with an item that is not comparable,
 //     and an item that does not equal itself is queued by each Add.
 //   - All calls are O(1), amortised, except for Len of sharded: O(shards). Beyond their usual length,
-//     queues of this package allocate nothing for an item.
+//     queues of this package allocate nothing for an item. priority documents its own costs.
 //
 // # Which variant
 //
@@ -70,6 +70,7 @@ func init() {
 	registry.Register(clientgoVariant())
 	registry.Register(shardedVariant())
 	registry.Register(ringVariant())
+	registry.Register(priorityVariant())
 }
 
 // Register adds a variant from another module. It panics if the name is taken.
@@ -82,11 +83,10 @@ func Variants() []Variant { return registry.Variants() }
 // names.
 func Lookup(name string) (Variant, error) { return registry.Lookup(name) }
 
-// guarantees are those that all variants share but for the order.
-func guarantees(order impls.Order) []impls.Guarantees {
+// guarantees are those that all variants share but for the order and the interface.
+func guarantees(order impls.Order, dropIn string) []impls.Guarantees {
 	return []impls.Guarantees{{
-		Order: order, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers, Unlocked: true,
-		DropIn: "workqueue.TypedInterface",
+		Order: order, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers, Unlocked: true, DropIn: dropIn,
 	}}
 }
 
@@ -107,6 +107,8 @@ func New[T comparable](name string, o Options[T]) (Queue[T], error) {
 		return newSharded(o), nil
 	case "ring":
 		return newRing(o), nil
+	case "priority":
+		return NewPriority(PriorityOptions[T]{Options: o}), nil
 	}
 	v, err := Lookup(name)
 	if err != nil {

@@ -30,9 +30,13 @@ func priorityQueue() workqueue.Variant {
 	}
 }
 
-// newQueue returns client-go's rate-limiting queue on top of a variant, for controller.Options.NewQueue.
+// newQueue returns a queue of a variant for controller.Options.NewQueue. With "priority", controllers have
+// priorities; client-go's rate-limiting queue stands on top of the others.
 func newQueue[T comparable](variant, name string, limiter upstream.TypedRateLimiter[T]) upstream.TypedRateLimitingInterface[T] {
 	o := workqueue.Options[T]{Name: name}
+	if variant == "priority" {
+		return priority[T]{workqueue.NewPriority(workqueue.PriorityOptions[T]{Options: o, RateLimiter: limiter})}
+	}
 	q, err := workqueue.New(variant, o)
 	if err != nil {
 		panic(err)
@@ -40,4 +44,14 @@ func newQueue[T comparable](variant, name string, limiter upstream.TypedRateLimi
 	return upstream.NewTypedRateLimitingQueueWithConfig(limiter, upstream.TypedRateLimitingQueueConfig[T]{
 		DelayingQueue: upstream.NewTypedDelayingQueueWithConfig(upstream.TypedDelayingQueueConfig[T]{Name: name, Queue: q}),
 	})
+}
+
+// priority makes a queue one of controller-runtime, which then adds and gets with priorities.
+type priority[T comparable] struct{ *workqueue.PriorityQueue[T] }
+
+var _ priorityqueue.PriorityQueue[int] = priority[int]{}
+
+// AddWithOpts implements [priorityqueue.PriorityQueue].
+func (p priority[T]) AddWithOpts(o priorityqueue.AddOpts, items ...T) {
+	p.PriorityQueue.AddWithOpts(workqueue.AddOpts(o), items...)
 }
