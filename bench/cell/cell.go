@@ -3,7 +3,7 @@
 //
 //  1. A workload gets a [Recorder] and calls Begin, does the work, and calls End. It
 //     reports nothing in between, so reporting does not disturb the measurement.
-//  2. After End it reports its timestamps: Count, Latency, Lag, Note, Timeline.
+//  2. After End it reports its timestamps: Count, Latency, Lag, Note.
 //  3. The owner of the recorder reads the [Result], or an error that lists missing and
 //     duplicate reports.
 //
@@ -58,7 +58,6 @@ type Recorder struct {
 	missed              uint64        // releases after the end of the schedule
 	budget, over        time.Duration // budget of a release; end of the schedule
 	notes               []Note
-	timeline            []Moment
 	misuse              []error
 }
 
@@ -172,11 +171,6 @@ func (r *Recorder) Note(unit string, value float64) {
 		return
 	}
 	r.notes = append(r.notes, Note{Unit: unit, Value: value})
-}
-
-// Timeline reports the intervals of the schedule in ascending order.
-func (r *Recorder) Timeline(moments []Moment) {
-	r.timeline = slices.Clone(moments)
 }
 
 func (r *Recorder) wrong(what string) {

@@ -36,7 +36,6 @@ func TestResult(t *testing.T) {
 			rec.Lag(time.Duration(i)*20*time.Microsecond, 0) // 0 … 1.98 ms
 		}
 		rec.Note("relists", 3)
-		rec.Timeline([]cell.Moment{{At: 1, Released: 2, Handled: 1, Depth: 1}})
 
 		got := must(rec.Result())(t)
 		if got.EventsIn != events || got.DeltasOut != 1500 || got.Elapsed != 2*time.Second {
@@ -72,9 +71,6 @@ func TestResult(t *testing.T) {
 		}
 		if len(got.Notes) != 1 || got.Notes[0] != (cell.Note{Unit: "relists", Value: 3}) {
 			t.Errorf("notes %+v", got.Notes)
-		}
-		if len(got.Timeline) != 1 || got.Timeline[0].Released != 2 {
-			t.Errorf("timeline %+v", got.Timeline)
 		}
 		if _, ok := got.At("popped→handled"); !ok {
 			t.Error("At does not find a boundary")

@@ -35,10 +35,9 @@ type Result struct {
 	Host     Host          `json:"host,omitzero"`    // disturbance by the machine
 	// Counters are the system's, per event: "context-switches/op" and "page-faults/op".
 	Counters []Note    `json:"counters,omitempty"`
-	Latency  []Latency `json:"latency,omitempty"`  // one entry per boundary, in the order of first use
-	Lag      *Lag      `json:"lag,omitempty"`      // nil if unpaced
-	Notes    []Note    `json:"notes,omitempty"`    // figures of the workload, in the order of the reports
-	Timeline []Moment  `json:"timeline,omitempty"` // nil if not reported
+	Latency  []Latency `json:"latency,omitempty"` // one entry per boundary, in the order of first use
+	Lag      *Lag      `json:"lag,omitempty"`     // nil if unpaced
+	Notes    []Note    `json:"notes,omitempty"`   // figures of the workload, in the order of the reports
 }
 
 // Memory is the memory use of a process between Begin and End.
@@ -55,14 +54,6 @@ type Host struct {
 	// GCLimited: the heap was at its limit and the runtime limited the collector
 	// (/gc/limiter/last-enabled:gc-cycle). The duration is unknown.
 	GCLimited bool `json:"gcLimited,omitempty"`
-}
-
-// Moment is one interval of a timeline.
-type Moment struct {
-	At       time.Duration `json:"atNs"`     // end of the interval, from the start of the schedule
-	Released uint64        `json:"released"` // events released in the interval
-	Handled  uint64        `json:"handled"`  // events handled in the interval
-	Depth    uint64        `json:"depth"`    // events in the queue at the end
 }
 
 // Latency is the distribution of event times at one boundary.
@@ -113,7 +104,6 @@ func (r *Recorder) Result() (Result, error) {
 		DeltasPerEvent:  float64(r.deltasOut) / n,
 		Host:            hostBetween(r.before, r.after),
 		Notes:           r.notes,
-		Timeline:        r.timeline,
 
 		AllocsPerEvent:     float64(r.after.mallocs-r.before.mallocs) / n,
 		BytesPerEvent:      float64(r.after.bytes-r.before.bytes) / n,

@@ -108,7 +108,6 @@ func TestValues(t *testing.T) {
 		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
 		"knobs.handOver":   {string(impls.Owned), string(impls.Lent), string(impls.Shared)},
 		"knobs.throttle":   {"yes", "no"},
-		"objects":          {string(pipeline.ObjectsFresh), string(pipeline.ObjectsShared)},
 	}
 	got := map[string][]string{}
 	for _, f := range experiment.Fields(new(experiment.Spec)) {

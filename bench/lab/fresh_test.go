@@ -78,8 +78,7 @@ func TestResultTransfer(t *testing.T) {
 	want := cell.Result{
 		EventsIn: 3, Elapsed: time.Second, EventsPerSecond: 3, Memory: &cell.Memory{HeapBytes: 1, PeakHeapBytes: 2},
 		Host: cell.Host{StealShare: 0.1}, Notes: []cell.Note{{Unit: "x", Value: 0.5}}, Lag: &cell.Lag{LateShare: 0.25},
-		Latency:  []cell.Latency{{Boundary: "a→b", Quantiles: cell.Quantiles{Count: 1, Max: 5, Histogram: "HIST"}}},
-		Timeline: []cell.Moment{{At: 1, Released: 2, Handled: 3, Depth: 4}},
+		Latency: []cell.Latency{{Boundary: "a→b", Quantiles: cell.Quantiles{Count: 1, Max: 5, Histogram: "HIST"}}},
 	}
 	var pipe bytes.Buffer
 	noError(t, lab.WriteResult(&pipe, want, nil))

@@ -9,8 +9,8 @@ import (
 )
 
 // mergeResults adds up results of several processes that ran at the same time. It is
-// associative except for rounding of per-event figures. The sum has no timeline, because the clocks of
-// the processes differ, and no memory: a pod does not play its cells alone.
+// associative except for rounding of per-event figures. The sum has no memory: a pod does not
+// play its cells alone.
 func mergeResults(parts []cell.Result) (cell.Result, error) {
 	if len(parts) == 1 {
 		return parts[0], nil

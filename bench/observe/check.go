@@ -138,8 +138,6 @@ func (c *Checked) complete(log *Log) {
 	st := log.st
 	switch e := c.expectations; {
 	case e.Latest && log.second == handled && !e.Calls:
-		st.taken = slices.Clone(st.at[popped])
-		completeByKey(c.s, st.taken, true)
 		completeByKey(c.s, st.at[handled], true)
 	case e.Relisted && !e.Whole:
 		completeByKey(c.s, st.at[popped], false)

@@ -330,42 +330,6 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestMoments: each moment has its released, handled and waiting events.
-func TestMoments(t *testing.T) {
-	st := stampsOf(&storm.Storm{Initial: 1, Events: make([]storm.Event, 5)})
-	st.start.Store(1000)
-	//                 initial  ----------- the events ------------
-	st.at[released] = []int64{0, 5, 1000, 1100, 1200, 1300}
-	st.at[enqueued] = []int64{0, 6, 1010, 1110, 1220, 1310}
-	// The third event is popped before its Add returns. The last one is never handed over.
-	st.at[popped] = []int64{0, 7, 1310, 1105, 1330, 0}
-	st.at[handled] = []int64{0, 8, 1400, 1200, 1400, 0}
-	moments := st.moments()
-	if len(moments) != 134 { // 400 ns, in intervals of 3
-		t.Fatalf("%d moments", len(moments))
-	}
-	released, handled := uint64(0), uint64(0)
-	depthAt := func(at int64) uint64 { return moments[at/3].Depth }
-	for _, m := range moments {
-		released, handled = released+m.Released, handled+m.Handled
-	}
-	if released != 4 || handled != 3 {
-		t.Errorf("%d released, %d handled; want 4, 3", released, handled)
-	}
-	if moments[0].Released != 1 || moments[0].At != 3 || moments[133].Handled != 2 {
-		t.Errorf("first %+v, last %+v", moments[0], moments[133])
-	}
-	for at, want := range map[int64]uint64{0: 0, 15: 1, 120: 1, 230: 2, 320: 1, 340: 0, 400: 0} {
-		if got := depthAt(at); got != want {
-			t.Errorf("%d wait at %d ns, want %d", got, at, want)
-		}
-	}
-	st.at = stampsOf(st.Storm).at
-	if m := st.moments(); m != nil {
-		t.Errorf("moments of nothing: %v", m)
-	}
-}
-
 // TestFreshness: the staleness of the store in events and in time.
 func TestFreshness(t *testing.T) {
 	st := stampsOf(&storm.Storm{Initial: 2, Events: make([]storm.Event, 6)})
@@ -490,17 +454,4 @@ func of(f func(int) int64, i int) int64 {
 		return 0
 	}
 	return f(i)
-}
-
-// TestInto: a version that was coalesced leads to the one that was handled in its place.
-func TestInto(t *testing.T) {
-	s := tiny()
-	tel := &Telemetry{st: stampsOf(s)}
-	tel.st.at[popped] = []int64{0, 1, 0, 0, 4, 0, 6}
-	tel.st.at[handled] = []int64{0, 1, 4, 0, 4, 0, 6}
-	for seq, want := range map[uint64]uint64{1: 0, 2: 4, 3: 0, 4: 0, 6: 0} {
-		if got := tel.into(seq, false); got != want {
-			t.Errorf("event %d was coalesced into %d, want %d", seq, got, want)
-		}
-	}
 }

@@ -60,7 +60,6 @@ type Outcome struct {
 	Violations Violations
 	Out        uint64          // deltas, objects or notifications handed over
 	Boundaries []cell.Boundary // intervals that the pipeline has, in the order of reports
-	LookedUp   bool            // a worker looks keys up, so a popped event may still be coalesced
 }
 
 // Report gives the figures of a play to its recorder.
@@ -84,7 +83,6 @@ func (s *Stamps) reportPaced(rec *cell.Recorder) {
 	}
 	s.noteBlocked(rec)
 	s.noteQueue(rec)
-	rec.Timeline(s.moments())
 }
 
 // eachLatency calls f with the latencies of the events after the initial list, boundary by
@@ -178,59 +176,4 @@ func (s *Stamps) noteQueue(rec *cell.Recorder) {
 		longest = max(longest, i+1-n)
 	}
 	rec.Note("queue-max", float64(longest))
-}
-
-const maxMoments = 200 // length of a timeline
-
-// moments counts the released, handled and waiting events in moments of equal length,
-// from the start of a paced schedule to the last handled event.
-func (s *Stamps) moments() []cell.Moment {
-	taken := s.left()
-	start := s.start.Load()
-	last := start
-	for seq := s.initial + 1; seq < len(taken); seq++ {
-		last = max(last, s.at[released][seq], s.at[enqueued][seq], taken[seq], s.at[handled][seq])
-	}
-	if last == start {
-		return nil
-	}
-	// Rounded up, so that the last stamp lies within.
-	width := (last - start + maxMoments) / maxMoments
-	n := int((last-start)/width) + 1
-	at := func(stamp int64) int { return int(max(stamp-start, 0) / width) }
-
-	moments := make([]cell.Moment, n)
-	// change is the change of the queue's length in each moment.
-	change := make([]int64, n)
-	for seq := s.initial + 1; seq < len(taken); seq++ {
-		if at0 := s.at[released][seq]; at0 != 0 {
-			moments[at(at0)].Released++
-		}
-		if at0 := s.at[handled][seq]; at0 != 0 {
-			moments[at(at0)].Handled++
-		}
-		if in, out := s.at[enqueued][seq], taken[seq]; in != 0 && out != 0 {
-			// A consumer may pop an event before the producer's Add returns.
-			change[min(at(in), at(out))]++
-			change[at(out)]--
-		}
-	}
-	depth := int64(0)
-	for i := range moments {
-		depth += change[i]
-		moments[i].At = time.Duration(width * int64(i+1))
-		moments[i].Depth = uint64(depth)
-	}
-	return moments
-}
-
-// left returns the time at which each event left the queue; client-go's own informer has only that of the store.
-func (s *Stamps) left() []int64 {
-	switch {
-	case s.taken != nil:
-		return s.taken
-	case slices.ContainsFunc(s.at[popped], func(at int64) bool { return at != 0 }):
-		return s.at[popped]
-	}
-	return s.at[stored]
 }

@@ -8,8 +8,7 @@
 //     The check and telemetry read logs by this fold only.
 //  3. After the play [Check], [LookUps.Check] and [Notices.Check] compare the records with the
 //     storm. They return [Violations].
-//  4. [Stamps.Report] gives latencies, the generator's lag, blocked times and the timeline to
-//     the cell's recorder; [Freshness] gives the staleness of a store.
+//  4. [Stamps.Report] gives latencies, the generator's lag and blocked times to the cell's recorder; [Freshness] gives the staleness of a store.
 //  5. [Telemetry] reads the same records some times a second during the play, and the rest at
 //     its end.
 //
@@ -85,7 +84,6 @@ type Stamps struct {
 	listed            atomic.Int64 // later objects of all lists that went into the queue; for telemetry
 	controlCalls      sync.Map     // nanoseconds of Replace and Resync calls right before an event's release
 	callStart         []int64      // right before the variant's call, in paced cells; released if a producer calls
-	taken             []int64      // times at which events left the queue, where popped is not complete; else nil
 	// released, wire, decoded and enqueued are stamped during the play. The fold of the logs
 	// fills in the others.
 	at [stages][]int64

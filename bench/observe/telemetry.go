@@ -372,7 +372,7 @@ func (t *Telemetry) Finish(o Outcome) {
 	defer t.mu.Unlock()
 	t.update(true)
 	t.remaining(o.Boundaries)
-	t.exportTraces(o)
+	t.exportTraces()
 }
 
 // remaining adds the counts and latencies that were not exported during the play.
@@ -408,48 +408,13 @@ func (t *Telemetry) remaining(boundaries []cell.Boundary) {
 	})
 }
 
-// exportTraces exports the sampled events, and the events that they were coalesced into.
-func (t *Telemetry) exportTraces(o Outcome) {
-	if t.sampling == nil {
-		return
-	}
-	done := map[uint64]bool{}
-	for seq := uint64(t.st.initial + 1); seq < uint64(len(t.st.at[released])); seq++ {
-		if !t.sampling.Sampled(seq) || done[seq] {
-			continue
-		}
-		into := t.into(seq, o.LookedUp)
-		t.sampling.Export(t.trace(seq, into))
-		done[seq] = true
-		if into != 0 && !done[into] && !t.sampling.Sampled(into) {
-			t.sampling.Export(t.trace(into, 0))
-			done[into] = true
+// exportTraces exports the sampled events.
+func (t *Telemetry) exportTraces() {
+	for seq := uint64(t.st.initial + 1); t.sampling != nil && seq < uint64(len(t.st.at[released])); seq++ {
+		if t.sampling.Sampled(seq) {
+			t.sampling.Export(t.trace(seq))
 		}
 	}
-}
-
-// into returns the newer version that an event was coalesced into; 0 if the event itself
-// was handled, or never.
-func (t *Telemetry) into(seq uint64, lookedUp bool) uint64 {
-	at := t.st.at[handled]
-	if at[seq] == 0 || !lookedUp && t.st.at[popped][seq] != 0 {
-		return 0
-	}
-	events := t.st.Storm.Events
-	key, found := events[seq-1].KeyIndex, uint64(0)
-	for later := seq + 1; later < uint64(len(at)); later++ {
-		if events[later-1].KeyIndex != key {
-			continue
-		}
-		if at[later] != at[seq] {
-			break
-		}
-		found = later
-		if !lookedUp && t.st.at[popped][later] != 0 {
-			break
-		}
-	}
-	return found
 }
 
 // stageNames are those of traces.
@@ -457,9 +422,9 @@ var stageNames = [stages]string{"released", "wire", "decoded", "enqueued", "popp
 
 // trace returns the stamps of an event. A consumer may pop an event before the producer's
 // Add returns; later stages are moved so that times never decrease.
-func (t *Telemetry) trace(seq, into uint64) live.EventTrace {
+func (t *Telemetry) trace(seq uint64) live.EventTrace {
 	e := &t.st.Storm.Events[seq-1]
-	out := live.EventTrace{Seq: seq, Type: string(e.Type), Key: e.Key, Into: into}
+	out := live.EventTrace{Seq: seq, Type: string(e.Type), Key: e.Key}
 	at := func(stamp int64) time.Time { return t.st.epoch.Add(time.Duration(stamp)) }
 	if t.st.Paced {
 		intended, _ := t.st.intended(seq)

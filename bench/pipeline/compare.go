@@ -157,10 +157,7 @@ func class(g impls.Guarantees) string {
 
 // labels returns the labels of a variant's cells, without the rate. It leaves out zero values.
 func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []lab.Label) {
-	producers, consumers, consumer, objects := 0, 0, "", s.Objects
-	if objects == ObjectsFresh {
-		objects = ""
-	}
+	producers, consumers, consumer := 0, 0, ""
 	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {
 		producers = s.Producers
 	}
@@ -192,7 +189,6 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 		{"compaction", k.Compaction}, {"throttle", throttle}, {"handover", k.HandOver},
 		{"consumers", consumers}, {"consumer", consumer}, {"readers", s.Readers},
 		{"handler", s.HandlerCost}, {"procs", s.Procs}, {"stamps", s.Stamps},
-		{"objects", objects},
 		{"encoding", s.Wire.Encoding}, {"decode", s.Wire.Decode}, {"initial-list", s.Wire.InitialList},
 		{"compression", compression},
 		{"store", store}, {"workqueue", queue},

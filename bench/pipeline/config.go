@@ -98,8 +98,6 @@ type Config struct {
 	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)"`
 	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)"`
 	Stamps  Stamps `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" enum:"none,sampled,all"`
-	// Objects selects fresh objects for each event, as a decoder makes them, or shared memory for the events of a key (default: fresh).
-	Objects Objects `json:"objects,omitempty" flag:"objects" help:"memory of the events' objects: fresh, shared (default fresh)" enum:"fresh,shared"`
 	// Wire applies to the source apiserver. The zero value is client-go JSON. Labels omit it, so old results compare.
 	source.Wire
 	// Store of the informer, a variant of the family store, as `watchlab list` shows it; client-go's own informer keeps its own (default: clientgo).
@@ -164,8 +162,6 @@ func (s *Config) complete() error {
 	relisted := slices.ContainsFunc(s.Storm.Marks, isRelist)
 	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
 	switch allowed := families[s.Pipeline]; {
-	case !slices.Contains([]Objects{"", ObjectsFresh, ObjectsShared}, s.Objects):
-		return badField("objects", "objects %q (allowed: %s, %s)", s.Objects, ObjectsFresh, ObjectsShared)
 	case !slices.Contains(allowed, s.Family):
 		names := join(allowed, func(f impls.Family) string { return string(f) })
 		return badField("family", "the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, names)
@@ -257,16 +253,9 @@ func (s *Config) checkStores() error {
 
 const defaultWorkqueue = "clientgo"
 
-// Objects says which memory the objects of a storm in memory have. An API server's client decodes
-// each object anyway. All are made before the clock starts: their allocation is no cost of a variant.
-type Objects string
-
-const (
-	ObjectsFresh  Objects = "fresh"  // default: each event has an object of its own, as a decoder makes it
-	ObjectsShared Objects = "shared" // events of a key share memory, as one pod that is sent again and again
-)
-
-func (s *Config) fresh() bool { return s.Objects != ObjectsShared && s.Source == source.MemoryName }
+// fresh reports whether each event has an object of its own, as a decoder makes it. An API server's client
+// decodes each object anyway. All are made before the clock starts: their allocation is no cost of a variant.
+func (s *Config) fresh() bool { return s.Source == source.MemoryName }
 
 func (s *Config) stampsOf() Stamps {
 	switch {

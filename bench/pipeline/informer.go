@@ -336,7 +336,7 @@ func (f *informerStages) check(rec *cell.Recorder) observe.Outcome {
 		Resyncs:  slices.ContainsFunc(s.Marks, isResync),
 		Listed:   uint64(len(s.Events)),
 	}
-	o := observe.Outcome{Boundaries: append(st.DecodingBoundaries(), observe.ReleasedEnqueued), LookedUp: true}
+	o := observe.Outcome{Boundaries: append(st.DecodingBoundaries(), observe.ReleasedEnqueued)}
 	if f.recorder != nil {
 		e.Listed = f.intake.listed.Load()
 		c := observe.Check(s.keys(), e, f.recorder.log)

@@ -307,9 +307,6 @@ func TestFreshObjects(t *testing.T) {
 		"fresh, queue":      {Config{Family: impls.DeltaFIFO, Storm: base.Metadata()}, false, false},
 		"fresh, informer":   {Config{Family: impls.DeltaFIFO, Storm: base}, false, true},
 		"fresh, merge":      {Config{Family: impls.Merge, Storm: base}, false, false},
-		"named":             {Config{Family: impls.Merge, Storm: base, Objects: ObjectsFresh}, false, false},
-		"shared, queue":     {Config{Family: impls.DeltaFIFO, Storm: base.Metadata(), Objects: ObjectsShared}, true, false},
-		"shared, merge":     {Config{Family: impls.Merge, Storm: base, Objects: ObjectsShared}, true, true},
 		"decoded anyway":    {Config{Family: impls.DeltaFIFO, Storm: base, Source: source.APIServerName}, true, true},
 		"fresh, two halves": {Config{Family: impls.Queue, Storm: base.Metadata(), Producers: 2}, false, false},
 	} {

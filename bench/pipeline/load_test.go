@@ -224,51 +224,6 @@ func TestProcs(t *testing.T) {
 	}
 }
 
-// TestTimelines: the timeline has every event of a paced cell, and ends with an empty queue.
-func TestTimelines(t *testing.T) {
-	t.Parallel()
-	for _, spec := range []pipeline.Config{
-		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Consumers: 2},
-		{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"cond"}},
-		{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}},
-		{Family: impls.Merge, Pipeline: "queue", Impls: []string{"cond"}},
-		{Family: impls.Merge, Pipeline: "kubelet", Impls: []string{"cond"}},
-	} {
-		spec.Paces, spec.Events = rates(0, 4000), 400
-		for _, cl := range comparisons(t, spec) {
-			t.Run(name(cl), func(t *testing.T) {
-				t.Parallel()
-				res := measure(t, cl)
-				paced := cl.Labels[len(cl.Labels)-1].Value != "max"
-				if !paced {
-					if len(res.Timeline) > 0 {
-						t.Error("an unpaced cell has a timeline")
-					}
-					return
-				}
-				if n, _ := noted(res, "lock-probes"); n > 0 != (spec.Pipeline == "queue" && spec.Family != impls.Merge) {
-					t.Errorf("%v probes of the lock", n)
-				}
-				released, handled := uint64(0), uint64(0)
-				for _, m := range res.Timeline {
-					released += m.Released
-					handled += m.Handled
-				}
-				if n := len(res.Timeline); n == 0 || n > 200 {
-					t.Fatalf("%d moments", n)
-				}
-				l, _ := res.At(observe.Handled)
-				if released != res.EventsIn || handled != l.Count {
-					t.Errorf("%d released and %d handled, of %d and %d", released, handled, res.EventsIn, l.Count)
-				}
-				if last := res.Timeline[len(res.Timeline)-1]; last.Depth != 0 || last.At <= 0 {
-					t.Errorf("at the end: %+v", last)
-				}
-			})
-		}
-	}
-}
-
 // TestClassesAndInput: the class has order, coalescing and trust. Equal input has equal
 // digests, and other input another one.
 func TestClassesAndInput(t *testing.T) {
@@ -289,7 +244,6 @@ func TestClassesAndInput(t *testing.T) {
 	for what, change := range map[string]func(*pipeline.Config){
 		"seed":     func(s *pipeline.Config) { s.Seed = 2 },
 		"events":   func(s *pipeline.Config) { s.Events = 1234 },
-		"objects":  func(s *pipeline.Config) { s.Objects = pipeline.ObjectsShared },
 		"duration": func(s *pipeline.Config) { s.Duration = time.Second },
 		"pipeline": func(s *pipeline.Config) { s.Pipeline = "informer" },
 		"an event": func(s *pipeline.Config) {

@@ -25,7 +25,7 @@
 //  5. Package observe checks the delivery logs and the final state against the storm:
 //     [lab.ErrLost], [lab.ErrReordered], [lab.ErrDuplicated], [lab.ErrDiverged].
 //     No progress for ten seconds counts as lost events.
-//  6. Package observe gives latencies, staleness and the timeline to the recorder, and figures to
+//  6. Package observe gives latencies and staleness to the recorder, and figures to
 //     telemetry, from the same stamps and logs. Nothing observes an event a second time.
 //
 // # Marks of a storm

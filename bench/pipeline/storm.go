@@ -315,7 +315,7 @@ func (m *preparedStorm) digest() string {
 		text("shares %d", m.Share.Count)
 	}
 	if m.fresh() {
-		text("objects %s", ObjectsFresh)
+		text("objects fresh")
 	}
 	text("producers %d, static %d, faults %v", m.Producers, m.Static, m.Faults)
 	s := m.Storm

@@ -48,7 +48,7 @@ func fixture() *lab.Outcome {
 			cells[j].Rounds = slices.Clone(cells[j].Rounds)
 			for k := range cells[j].Rounds {
 				r := &cells[j].Rounds[k].Result
-				r.Latency, r.Timeline = slices.Clone(r.Latency), slices.Clone(r.Timeline)
+				r.Latency = slices.Clone(r.Latency)
 			}
 		}
 	}
@@ -188,25 +188,8 @@ func (m shape) result(random *rand.Rand, rate string) cell.Result {
 	if released > 0 {
 		r.Latency = append(r.Latency, cell.Latency{Boundary: "intended→handled", Quantiles: quantiles(wait)})
 		r.Lag = &cell.Lag{Quantiles: cell.Quantiles{Count: events, P99: 20 * time.Microsecond}, Budget: time.Millisecond}
-		r.Timeline = m.timeline(released)
 	}
 	return r
-}
-
-func (m shape) timeline(released float64) []cell.Moment {
-	const stretch = 50 * time.Millisecond
-	var out []cell.Moment
-	depth := 0.0
-	for i := range 40 {
-		in := released * stretch.Seconds()
-		if i >= 15 && i < 22 {
-			in *= 4
-		}
-		done := min(depth+in, m.saturation*stretch.Seconds())
-		depth += in - done
-		out = append(out, cell.Moment{At: stretch * time.Duration(i+1), Released: uint64(in), Handled: uint64(done), Depth: uint64(depth)})
-	}
-	return out
 }
 
 func quantiles(values []float64) cell.Quantiles {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
@@ -51,7 +50,7 @@ func TestHTMLShowsRun(t *testing.T) {
 	}
 	got := figuresOf(page)
 	for kind, want := range map[string]int{
-		"answer": 2, "tail": 2, "rate": 1, "distribution": 2, "stages": 2, "depth": 2, "scaling": 2,
+		"answer": 2, "tail": 2, "rate": 1, "distribution": 2, "stages": 2, "scaling": 2,
 	} {
 		if got[kind] != want {
 			t.Errorf("%d charts of kind %s, want %d", got[kind], kind, want)
@@ -83,7 +82,7 @@ func TestHTMLSelfContained(t *testing.T) {
 // TestHTMLOmitsInvalid checks that the page shows nothing of a broken row, even
 // though its paced cell is valid.
 func TestHTMLOmitsInvalid(t *testing.T) {
-	const poison = 7654321
+	const poison = 765432
 	for _, broken := range []bool{false, true} {
 		o := fixture()
 		c := &o.Comparisons[0]
@@ -100,11 +99,11 @@ func TestHTMLOmitsInvalid(t *testing.T) {
 				continue
 			}
 			for j := range cl.Rounds {
-				cl.Rounds[j].Result.Timeline = []cell.Moment{{At: time.Second, Released: 1, Handled: 1, Depth: poison}, {At: 2 * time.Second, Depth: poison}}
+				cl.Rounds[j].Result.Notes = []cell.Note{{Unit: "figure", Value: poison}}
 			}
 		}
 		if found := strings.Contains(html(t, o), strconv.Itoa(poison)); found == broken {
-			t.Errorf("broken: %v, and its queue's depth on the page: %v", broken, found)
+			t.Errorf("broken: %v, and its figure on the page: %v", broken, found)
 		}
 	}
 }

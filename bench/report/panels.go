@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
@@ -69,7 +68,6 @@ func (g group) draw(p *panel) error {
 		return err
 	}
 	at.stages(p, rate)
-	at.depth(p, rate)
 	return nil
 }
 
@@ -274,42 +272,4 @@ func (g group) stages(p *panel, rate string) {
 		f.Parts = append(f.Parts, part{name, chart.Part(i).Colour})
 	}
 	p.add(c, f, "The share of each stage in the mean time that an event takes, a bar for each variant.")
-}
-
-// timeline returns the timeline of the round with the median p99; nil if no timeline was kept.
-func (r row) timeline(wanted cell.Boundary) []cell.Moment {
-	if r.broken() {
-		return nil
-	}
-	rounds := slices.DeleteFunc(slices.Clone(r.latency.Rounds), func(l lab.Round) bool { return len(l.Result.Timeline) == 0 })
-	if len(rounds) == 0 {
-		return nil
-	}
-	p99 := func(l lab.Round) time.Duration {
-		at, _ := l.Result.At(stats.Headline(l.Result, wanted))
-		return at.P99
-	}
-	slices.SortStableFunc(rounds, func(a, b lab.Round) int { return cmp.Compare(p99(a), p99(b)) })
-	return rounds[(len(rounds)-1)/2].Result.Timeline
-}
-
-// depth draws the queued events over time.
-func (g group) depth(p *panel, rate string) {
-	c := chart.Lines{
-		X: chart.Axis{Label: "seconds", Zero: true, Format: chart.Count},
-		Y: chart.Axis{Label: "events queued", Zero: true, Format: chart.Count},
-	}
-	for _, r := range g.rows {
-		moments := r.timeline(g.wanted)
-		var queued []chart.Point
-		every := max(1, len(moments)/10) // about ten points have tooltips
-		for i, m := range moments {
-			queued = append(queued, chart.Point{X: m.At.Seconds(), Y: float64(m.Depth), Mark: i%every == every-1 || i == len(moments)-1,
-				Tip: fmt.Sprintf("%s queued after %s", lab.Plural(int(m.Depth), "event"), wallTime(m.At))})
-		}
-		c.Curves = append(c.Curves, g.curve(r, queued))
-	}
-	p.add(c, figure{Kind: "depth", Title: "Queue depth, " + lab.RateText(rate),
-		Caption: "Events in the queue at the end of each interval, in the round whose p99 is the median."},
-		"How many events waited in the queue over the time of the schedule, a curve for each variant.")
 }

@@ -131,7 +131,7 @@ func newExporter(ctx context.Context, run, commit string, metrics prometheus.Gat
 }
 
 func (e *exporter) setTraces(opts ...sdktrace.TracerProviderOption) {
-	p := sdktrace.NewTracerProvider(append(opts, sdktrace.WithIDGenerator(spanIDs{}))...)
+	p := sdktrace.NewTracerProvider(opts...)
 	e.tracer = p.Tracer(scope)
 	e.shutdown = append(e.shutdown, p.Shutdown)
 }

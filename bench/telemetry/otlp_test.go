@@ -62,7 +62,7 @@ func TestExports(t *testing.T) {
 }
 
 // TestSpans: a cell is the root of a trace that links to the run. The spans of its events and stages
-// form a tree and have their times. A coalesced event links to the event that it was coalesced into.
+// form a tree and have their times.
 func TestSpans(t *testing.T) {
 	kept := tracetest.NewInMemoryExporter()
 	e := &exporter{}
@@ -74,7 +74,7 @@ func TestSpans(t *testing.T) {
 		t.Errorf("every %d", s.Every)
 	}
 	at := func(ms int) time.Time { return time.UnixMilli(1_800_000_000_000 + int64(ms)) }
-	s.Export(live.EventTrace{Seq: 1024, Type: "MODIFIED", Key: "a/b", Intended: at(0), Into: 1030, Stages: []live.StageTime{
+	s.Export(live.EventTrace{Seq: 1024, Type: "MODIFIED", Key: "a/b", Intended: at(0), Stages: []live.StageTime{
 		{Stage: "released", At: at(1)}, {Stage: "enqueued", At: at(2)}, {Stage: "handled", At: at(9)},
 	}})
 	s.Export(live.EventTrace{Seq: 1030, Type: "DELETED", Stages: []live.StageTime{{Stage: "released", At: at(3)}, {Stage: "popped", At: at(8)}}})
@@ -112,11 +112,8 @@ func TestSpans(t *testing.T) {
 	if got := spans["released→enqueued"]; !got.StartTime.Equal(at(1)) || !got.EndTime.Equal(at(2)) {
 		t.Errorf("enqueued from %v to %v", got.StartTime, got.EndTime)
 	}
-	if traceID, spanID := s.IDs(1024); event.SpanContext.TraceID().String() != traceID || event.SpanContext.SpanID().String() != spanID {
-		t.Errorf("an exemplar would name %s %s", traceID, spanID)
-	}
-	if len(event.Links) != 1 || event.Links[0].SpanContext.SpanID() != spans["event DELETED"].SpanContext.SpanID() {
-		t.Errorf("links %v", event.Links)
+	if root := spans["cell Informer/impl=ring"].SpanContext; root.TraceID().String() != s.Trace || root.SpanID().String() != s.Span {
+		t.Errorf("an exemplar would name %s %s", s.Trace, s.Span)
 	}
 	if got := spans["cell Informer/impl=ring"]; got.Status.Code != codes.Error || !has(got.Attributes, attribute.String("watchlab.verdict.cause", "lost")) || !has(got.Attributes, attribute.Int("watchlab.round", 2)) {
 		t.Errorf("cell: %v %v", got.Status, got.Attributes)
@@ -166,7 +163,7 @@ func TestMetrics(t *testing.T) {
 	r := live.New("test", "abc")
 	s := r.Set(live.Labels{Variant: "ring"})
 	s.Sampler(func(int) *live.Sampling {
-		return &live.Sampling{Every: 1, IDs: func(uint64) (string, string) { return "0a0b", "0c" }}
+		return &live.Sampling{Every: 1, Trace: "0a0b", Span: "0c"}
 	})
 	s.Begin(1)
 	values := []int64{0, 1, 2, 3, 1000, 1001, 65_000, 1 << 20}

@@ -2,10 +2,7 @@ package telemetry
 
 import (
 	"context"
-	"encoding/binary"
-	"hash/fnv"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -37,8 +34,7 @@ func (e *exporter) endRun(err error) {
 }
 
 // cellSpan is the span of one play of a cell: the root of a trace with the spans of its events. These
-// are bounded: at most 2*[tracedEvents] sampled events and as many that they were coalesced into,
-// with a span for each stage.
+// are bounded: at most 2*[tracedEvents] sampled events, with a span for each stage.
 type cellSpan struct {
 	trace.Span
 	tracer trace.Tracer
@@ -79,22 +75,11 @@ func (c *cellSpan) sampling(events int) *live.Sampling {
 		step = max(step, minStep)
 	}
 	return &live.Sampling{
-		Every: step,
-		IDs: func(seq uint64) (string, string) {
-			return c.SpanContext().TraceID().String(), c.eventID(seq).String()
-		},
+		Every:  step,
+		Trace:  c.SpanContext().TraceID().String(),
+		Span:   c.SpanContext().SpanID().String(),
 		Export: c.export,
 	}
-}
-
-// eventID derives the ID of an event's span, for exemplars and links to a future span.
-func (c *cellSpan) eventID(seq uint64) (out trace.SpanID) {
-	h := fnv.New64a()
-	id := c.SpanContext().SpanID()
-	_, _ = h.Write(id[:])
-	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, seq))
-	binary.BigEndian.PutUint64(out[:], max(h.Sum64(), 1))
-	return out
 }
 
 // export exports the span of an event, with a child for each interval between two stages.
@@ -112,16 +97,7 @@ func (c *cellSpan) export(e live.EventTrace) {
 		attrs = append(attrs, attribute.String(attrPrefix+"event.key", e.Key))
 	}
 	opts := []trace.SpanStartOption{trace.WithTimestamp(start), trace.WithAttributes(attrs...)}
-	if e.Into != 0 {
-		into := trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: c.SpanContext().TraceID(), SpanID: c.eventID(e.Into), TraceFlags: trace.FlagsSampled,
-		})
-		opts = append(opts, trace.WithLinks(trace.Link{
-			SpanContext: into, Attributes: []attribute.KeyValue{attribute.Bool(attrPrefix+"coalesced", true), attrSeq.Int64(int64(e.Into))},
-		}))
-	}
-	ctx, span := c.tracer.Start(context.WithValue(c.ctx, spanIDKey{}, c.eventID(e.Seq)), "event "+e.Type, opts...)
-	ctx = context.WithValue(ctx, spanIDKey{}, nil)
+	ctx, span := c.tracer.Start(c.ctx, "event "+e.Type, opts...)
 	for i, to := range stages[1:] {
 		from := stages[i]
 		_, child := c.tracer.Start(ctx, from.Stage+"→"+to.Stage, trace.WithTimestamp(from.At))
@@ -131,24 +107,4 @@ func (c *cellSpan) export(e live.EventTrace) {
 		child.End(trace.WithTimestamp(to.At))
 	}
 	span.End(trace.WithTimestamp(end))
-}
-
-// spanIDKey is the context's key for the ID of a new span.
-type spanIDKey struct{}
-
-// spanIDs generates random IDs, or takes the span's from the context.
-type spanIDs struct{}
-
-func (g spanIDs) NewIDs(ctx context.Context) (t trace.TraceID, _ trace.SpanID) {
-	binary.BigEndian.PutUint64(t[:8], max(rand.Uint64(), 1))
-	binary.BigEndian.PutUint64(t[8:], rand.Uint64())
-	return t, g.NewSpanID(ctx, t)
-}
-
-func (spanIDs) NewSpanID(ctx context.Context, _ trace.TraceID) (s trace.SpanID) {
-	if id, ok := ctx.Value(spanIDKey{}).(trace.SpanID); ok {
-		return id
-	}
-	binary.BigEndian.PutUint64(s[:], max(rand.Uint64(), 1))
-	return s
 }

@@ -22,9 +22,7 @@ func played(t testing.TB) *Registry {
 	r := New("test", "abc123")
 	s := r.Set(labels)
 	s.Sampler(func(int) *Sampling {
-		return &Sampling{Every: 4, IDs: func(uint64) (string, string) {
-			return "0102030405060708090a0b0c0d0e0f10", "0102030405060708"
-		}}
+		return &Sampling{Every: 4, Trace: "0102030405060708090a0b0c0d0e0f10", Span: "0102030405060708"}
 	})
 	s.Begin(1)
 	for stage := range stages {

@@ -193,15 +193,14 @@ func (s *Set) Observe(h Histogram, value int64) {
 	s.histogram(h).Observe(float64(max(value, 0)) / series[h].per)
 }
 
-// ObserveEvent is Observe for a known event. A traced event becomes an exemplar.
+// ObserveEvent is Observe for a known event. A traced event becomes an exemplar, which names the trace.
 func (s *Set) ObserveEvent(h Histogram, value int64, seq uint64) {
 	if !s.sampling.Sampled(seq) {
 		s.Observe(h, value)
 		return
 	}
-	trace, span := s.sampling.IDs(seq)
 	s.histogram(h).(prometheus.ExemplarObserver).ObserveWithExemplar(
-		float64(max(value, 0))/series[h].per, prometheus.Labels{"trace_id": trace, "span_id": span})
+		float64(max(value, 0))/series[h].per, prometheus.Labels{"trace_id": s.sampling.Trace, "span_id": s.sampling.Span})
 }
 
 func (s *Set) histogram(h Histogram) prometheus.Observer {
@@ -312,9 +311,9 @@ func (s *Set) Clock() (stop func()) {
 // Sampling selects the events of a round that are traced; none if nil.
 type Sampling struct {
 	Every uint64 // traces the events whose number is a multiple of it; a power of two
-	// IDs returns the IDs of an event's trace and span, in hexadecimal.
-	IDs    func(seq uint64) (trace, span string)
-	Export func(EventTrace) // exports the spans of an event
+	// Trace and Span are the IDs of the play's trace and of its root span, in hexadecimal.
+	Trace, Span string
+	Export      func(EventTrace) // exports the spans of an event
 }
 
 // Sampled reports whether an event is traced.
@@ -326,7 +325,6 @@ type EventTrace struct {
 	Type, Key string      // type as in a watch, and the object's key
 	Intended  time.Time   // zero time in unpaced cells
 	Stages    []StageTime // stages that the event reached, in order of time
-	Into      uint64      // event that this one was coalesced into; 0 for none
 }
 
 // StageTime is an event's stamp at a stage.
