@@ -31,7 +31,6 @@ type dimension struct {
 // dimensions by label.
 var dimensions = []Axis{
 	{Label: "producers", dimension: dimension{flag: "producers", plain: positive, workers: true, everywhere: true}},
-	{Label: "consumers", dimension: dimension{flag: "consumers", plain: positive, workers: true}},
 	{Label: "procs", dimension: dimension{flag: "procs", plain: positive, workers: true, everywhere: true}},
 	{Label: "shards", dimension: dimension{flag: "shards", plain: natural}},
 	{Label: "capacity", dimension: dimension{flag: "capacity", plain: natural}},

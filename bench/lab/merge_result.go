@@ -59,8 +59,8 @@ func noteOf(notes []cell.Note, unit string) (float64, bool) {
 //
 //   - per second ("reads/s"): added up;
 //   - per anything else ("wire-B/event", "objects/read"): weighted by events;
-//   - a quantile, a maximum, or any other time or size ("staleness-p99-events",
-//     "lock-hold-max-ns"): the largest, as these cannot be added;
+//   - a quantile, a maximum, or any other time or size ("staleness-p99-events"):
+//     the largest, as these cannot be added;
 //   - a count ("relists"): added up.
 func mergeNotes(parts []cell.Result, of func(cell.Result) []cell.Note, least int) []cell.Note {
 	var out []cell.Note

@@ -103,12 +103,11 @@ type Checked struct {
 	inBatch          []int32  // number of the last hand-over of each key, from 1
 }
 
-// Check compares the logs of all consumers with the storm and completes the stamps. keys are
+// Check compares a log with the storm and completes the stamps. keys are
 // [KeyIndexes]. Check the queue's log before that of the handler's calls, which has no stamps.
-func Check(keys map[string]int32, e Expectations, logs ...*Log) *Checked {
-	log := logs[0]
-	if e.Calls && (e.Relisted || e.Latest) || len(logs) > 1 {
-		// The handler calls of a list come in any key order. Several consumers keep only the order of each key.
+func Check(keys map[string]int32, e Expectations, log *Log) *Checked {
+	if e.Calls && (e.Relisted || e.Latest) {
+		// The handler calls of a list come in any key order.
 		e.Total = false
 	}
 	s := log.st.Storm
@@ -119,9 +118,6 @@ func Check(keys map[string]int32, e Expectations, logs ...*Log) *Checked {
 		newestOf: make([]uint64, max(1, log.st.Producers)),
 		gone:     make([]bool, s.Keys),
 		inBatch:  make([]int32, s.Keys),
-	}
-	if len(logs) > 1 {
-		log = mergeLogs(logs, &c.Violations)
 	}
 	call := int32(0)
 	for h := range newCursor(log).fold(true) {

@@ -1,15 +1,10 @@
 package observe
 
 import (
-	"cmp"
 	"iter"
-	"slices"
 	"sync/atomic"
 
 	"k8s.io/client-go/tools/cache"
-
-	"watchlab/bench/lab"
-	"watchlab/loadgen/storm"
 )
 
 // Log is a delivery log: it records the hand-overs of one consumer, or the calls of a handler.
@@ -23,9 +18,6 @@ type Log struct {
 	readings  []reading     // clock readings; none in a log of calls
 	marked    int           // deltas that the readings cover
 	published atomic.Uint64 // hand-overs that others may read, stored after the entries are written
-	order     *turns        // shared by several consumers; nil for one
-	turns     []turn        // those of each hand-over's keys
-	began     int           // turns before the current hand-over
 }
 
 // reading is one clock reading. It applies to the deltas after the previous reading, up
@@ -44,22 +36,8 @@ func newLog(st *Stamps, second stage, room int) *Log {
 	}
 }
 
-// NewConsumerLogs returns the logs of the consumers of a queue, which handle what they pop, with room
-// for a number of deltas together.
-func NewConsumerLogs(st *Stamps, consumers, room int) (logs []*Log) {
-	var order *turns
-	if consumers > 1 {
-		order = newTurns(st.Storm)
-	}
-	for range consumers {
-		l := newLog(st, handled, room/consumers)
-		if order != nil {
-			l.order, l.turns = order, make([]turn, 0, cap(l.deltas))
-		}
-		logs = append(logs, l)
-	}
-	return logs
-}
+// NewConsumerLog returns the log of a queue's consumer that handles what it pops.
+func NewConsumerLog(st *Stamps, room int) *Log { return newLog(st, handled, room) }
 
 // NewStoreLog returns the log of a queue's consumer that stores what it pops.
 func NewStoreLog(st *Stamps, room int) *Log { return newLog(st, stored, room) }
@@ -71,33 +49,22 @@ func NewCallLog(st *Stamps, room int) *Log {
 	return l
 }
 
-// Begin is called with each hand-over before it is processed. It reads the clock if a reading is due,
-// else it returns 0.
-func (l *Log) Begin(deltas []cache.Delta, batch bool) (popped int64) {
+// Begin is called with the number of deltas of each hand-over before it is processed. It reads the clock
+// if a reading is due, else it returns 0.
+func (l *Log) Begin(deltas int) (popped int64) {
 	switch l.st.Sampling {
 	case All:
 		popped = l.st.Now()
 	case Sampled:
-		if len(l.deltas)+len(deltas)-l.marked >= SampleEvery {
+		if len(l.deltas)+deltas-l.marked >= SampleEvery {
 			popped = l.st.Now()
 		}
-	}
-	if l.order != nil {
-		l.began = len(l.turns)
-		l.turns = l.order.beginAll(l.turns, deltas, batch)
 	}
 	return popped
 }
 
 // Add logs a hand-over after it is processed. popped and second are 0 if the clock was not read.
 func (l *Log) Add(deltas []cache.Delta, batch bool, popped, second int64) {
-	l.append(deltas, batch, popped, second)
-	if l.order != nil {
-		l.order.end(l.turns[l.began:])
-	}
-}
-
-func (l *Log) append(deltas []cache.Delta, batch bool, popped, second int64) {
 	l.deltas = append(l.deltas, deltas...)
 	end := int32(len(l.deltas))
 	if batch {
@@ -158,102 +125,6 @@ func ObjectsIn(deltas []cache.Delta) int {
 		return len(list)
 	}
 	return len(deltas)
-}
-
-// turns record the order in which several consumers got a key. Each consumer has its own log, and
-// the clock cannot order two entries. So each key has a counter: a hand-over of the key increments
-// it at its begin and at its end. Consumers of different keys use different counters.
-type turns struct {
-	events []storm.Event
-	byKey  []atomic.Uint32
-}
-
-// turn is one key's hand-over: the counter's value at its begin. The value is odd if no
-// other consumer had the key.
-type turn struct {
-	key int32
-	n   uint32
-}
-
-func newTurns(s *storm.Storm) *turns {
-	return &turns{events: s.Events, byKey: make([]atomic.Uint32, s.Keys)}
-}
-
-// begin begins the turn of an object's key; -1 for an object that is not the storm's.
-func (t *turns) begin(obj any) turn {
-	seq := Sequence(obj)
-	if seq == 0 || seq > uint64(len(t.events)) {
-		return turn{key: -1}
-	}
-	k := t.events[seq-1].KeyIndex
-	return turn{k, t.byKey[k].Add(1)}
-}
-
-func (t *turns) end(began []turn) {
-	for _, n := range began {
-		if n.key >= 0 {
-			t.byKey[n.key].Add(1)
-		}
-	}
-}
-
-// beginAll begins the turns of a hand-over's keys: of a batch, which has a key for
-// each delta, or of the deltas of one key. They are appended to into.
-func (t *turns) beginAll(into []turn, deltas []cache.Delta, batch bool) []turn {
-	if list, ok := listIn(deltas); ok {
-		for _, o := range list {
-			into = append(into, t.begin(o))
-		}
-		return into
-	}
-	if !batch {
-		deltas = deltas[:min(1, len(deltas))]
-	}
-	for _, d := range deltas {
-		into = append(into, t.begin(d.Object))
-	}
-	return into
-}
-
-// mergeLogs merges the logs of several consumers key by key, each key's hand-overs in the
-// order of its turns. A turn that began before the previous one ended is a reordering: two
-// consumers had the key at once. O(deltas × log deltas).
-func mergeLogs(logs []*Log, v *Violations) *Log {
-	type keyed struct {
-		turn
-		deltas []cache.Delta
-		at     reading
-	}
-	var all []keyed
-	for _, l := range logs {
-		turns := l.turns
-		for h := range newCursor(l).fold(true) {
-			deltas, each := h.deltas, h.batch
-			if list, ok := listIn(deltas); ok {
-				deltas, each = nil, true
-				for _, o := range list {
-					deltas = append(deltas, cache.Delta{Type: cache.Replaced, Object: o})
-				}
-			}
-			n := len(deltas)
-			if each {
-				n = 1
-			}
-			for own := range slices.Chunk(deltas, max(1, n)) {
-				all = append(all, keyed{turns[0], own, h.at})
-				turns = turns[1:]
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b keyed) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.n, b.n)) })
-	merged := &Log{st: logs[0].st, second: logs[0].second}
-	for _, k := range all {
-		if k.key >= 0 && k.n%2 == 0 {
-			v.Add(lab.ErrReordered, "event %d in two consumers' hands at once", Sequence(k.deltas[0].Object))
-		}
-		merged.append(k.deltas, false, k.at.popped, k.at.second)
-	}
-	return merged
 }
 
 // cursor folds a log from its first hand-over on. It keeps the slices of its creation, at

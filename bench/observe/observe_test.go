@@ -3,7 +3,6 @@ package observe
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -108,7 +107,7 @@ func TestCheck(t *testing.T) {
 				l := newLog(st, handled, len(s.Events))
 				for i, h := range strings.Fields(handed) {
 					deltas, batch := parseHandOver(t, s, h)
-					l.append(deltas, batch, int64(100+i), int64(100+i))
+					l.Add(deltas, batch, int64(100+i), int64(100+i))
 				}
 				err := Check(KeyIndexes(s), x, l).Violations.Err()
 				if err != nil {
@@ -127,7 +126,7 @@ func TestClockIsReadOnceABatch(t *testing.T) {
 	l := newLog(st, handled, 6)
 	for i := range s.Events {
 		deltas := []cache.Delta{{Object: s.Events[i].Object}}
-		l.Add(deltas, false, l.Begin(deltas, false), 0)
+		l.Add(deltas, false, l.Begin(len(deltas)), 0)
 	}
 	if len(l.readings) != 0 {
 		t.Errorf("%d readings of the clock for %d events", len(l.readings), len(s.Events))
@@ -139,7 +138,7 @@ func TestClockIsReadOnceABatch(t *testing.T) {
 			t.Errorf("event %d has no stamp, not even the last", seq)
 		}
 	}
-	if l.Begin(make([]cache.Delta, SampleEvery), true) == 0 {
+	if l.Begin(SampleEvery) == 0 {
 		t.Error("a batch gets no reading")
 	}
 }
@@ -260,73 +259,6 @@ func TestSequence(t *testing.T) {
 	pod := any(numbered("a", "4711"))
 	if n := testing.AllocsPerRun(100, func() { Sequence(pod) }); n != 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-// TestMerged merges the logs of two consumers.
-func TestMerged(t *testing.T) {
-	s := tiny()
-	// entry is a hand-over of one event: the n-th turn of its key, at a time.
-	type entry struct {
-		seq  int
-		turn uint32
-		at   int64
-	}
-	log := func(entries ...entry) *Log {
-		l := newLog(stampsOf(s), handled, len(s.Events))
-		for _, e := range entries {
-			l.append([]cache.Delta{{Type: cache.Replaced, Object: s.Events[e.seq-1].Object}}, false, e.at, e.at)
-			l.turns = append(l.turns, turn{s.Events[e.seq-1].KeyIndex, e.turn})
-		}
-		return l
-	}
-	for title, tc := range map[string]struct {
-		logs []*Log
-		want []int
-		err  error
-	}{
-		"one has all":          {[]*Log{log(entry{1, 1, 10}, entry{2, 1, 20}, entry{3, 3, 30}), log()}, []int{1, 3, 2}, nil},
-		"the second was first": {[]*Log{log(entry{3, 3, 30}, entry{4, 3, 40}), log(entry{1, 1, 10}, entry{2, 1, 20})}, []int{1, 3, 2, 4}, nil},
-		"to and fro":           {[]*Log{log(entry{1, 1, 10}, entry{6, 5, 50}), log(entry{2, 1, 15}, entry{3, 3, 20})}, []int{1, 3, 6, 2}, nil},
-		"backwards":            {[]*Log{log(entry{3, 1, 30}), log(entry{1, 3, 10})}, []int{3, 1}, nil},
-		"both at once":         {[]*Log{log(entry{1, 1, 10}), log(entry{3, 2, 11})}, []int{1, 3}, lab.ErrReordered},
-	} {
-		t.Run(title, func(t *testing.T) {
-			var v Violations
-			all := mergeLogs(tc.logs, &v)
-			var got []int
-			for i, d := range all.deltas {
-				got = append(got, int(Sequence(d.Object)))
-				if m := all.readings[i]; m.upto != i+1 || m.popped%10 != 0 && m.popped != 15 && m.popped != 11 {
-					t.Errorf("delta %d has the reading %+v", i, m)
-				}
-			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("merged %v, want %v", got, tc.want)
-			}
-			if err := v.Err(); !errors.Is(err, tc.err) {
-				t.Errorf("%v, want %v", err, tc.err)
-			}
-		})
-	}
-}
-
-// TestTurns: turns show a hand-over of a key while another consumer has the key.
-func TestTurns(t *testing.T) {
-	s := tiny()
-	turns := newTurns(s)
-	a := turns.begin(s.Events[0].Object)
-	b := turns.begin(s.Events[1].Object)
-	again := turns.begin(s.Events[2].Object)
-	if a.n != 1 || b.n != 1 || again.n != 2 || again.key != a.key {
-		t.Errorf("turns %v, %v of another key, %v while the first is under way", a, b, again)
-	}
-	turns.end([]turn{a, again})
-	if n := turns.begin(s.Events[2].Object); n.n != 5 {
-		t.Errorf("the third turn is %v", n)
-	}
-	if n := turns.begin(&cache.DeletedFinalStateUnknown{}); n.key != -1 {
-		t.Errorf("what isn't of the storm has turn %v", n)
 	}
 }
 

@@ -41,7 +41,7 @@ type Telemetry struct {
 	queued             int    // last length of the queue
 	singles            int    // hand-overs of one delta, which are observed at the end
 	tally              live.Tally
-	logs               []*cursor
+	log                *cursor // nil without a log
 	clientGo           *live.Informer
 	exported           []uint64 // a bit for each event in [oneIn] whose latencies are in the set
 	relists            int      // counted lists after the first
@@ -53,7 +53,7 @@ type Telemetry struct {
 // Stages are the parts of a pipeline that telemetry reads. All but Length may be nil.
 type Stages struct {
 	Length   func() int // of the queue or of the merger's output
-	Logs     []*Log
+	Log      *Log
 	LookUps  *LookUps
 	Notices  *Notices
 	Source   source.Source
@@ -91,8 +91,8 @@ func (t *Telemetry) Watch(of Stages) {
 		return
 	}
 	t.stages = of
-	for _, l := range of.Logs {
-		t.logs = append(t.logs, newCursor(l))
+	if of.Log != nil {
+		t.log = newCursor(of.Log)
 	}
 	if of.LookUps != nil {
 		if all, name := t.Upstream(); all != nil {
@@ -140,8 +140,8 @@ func (t *Telemetry) update(end bool) {
 	}
 	t.set.Backlog(backlog)
 	t.released = t.count(released, t.released)
-	for _, c := range t.logs {
-		t.readLog(c, end)
+	if t.log != nil {
+		t.readLog(t.log, end)
 	}
 	if l := t.stages.LookUps; l != nil {
 		t.readLookUps(l.unread(end))

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"watchlab/bench/lab"
@@ -57,20 +56,11 @@ func Compare(config Config) ([]lab.Comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := config.Consumers; n > 1 && !anyLabelled(comparisons, lab.Label{Key: "consumers", Value: strconv.Itoa(n)}) {
-		return nil, refuse("%d consumers, where no variant lets several take at once (allowed: 1)", n)
-	}
 	input, whole := m.digests()
 	for i := range comparisons {
 		comparisons[i].Input, comparisons[i].Whole = input, whole
 	}
 	return comparisons, nil
-}
-
-func anyLabelled(comparisons []lab.Comparison, l lab.Label) bool {
-	return slices.ContainsFunc(comparisons, func(c lab.Comparison) bool {
-		return slices.ContainsFunc(c.Cells, func(cl lab.Cell) bool { return slices.Contains(cl.Labels, l) })
-	})
 }
 
 // title describes a comparison, without its variants.
@@ -157,12 +147,9 @@ func class(g impls.Guarantees) string {
 
 // labels returns the labels of a variant's cells, without the rate. It leaves out zero values.
 func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []lab.Label) {
-	producers, consumers, consumer := 0, 0, ""
+	producers, consumer := 0, ""
 	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {
 		producers = s.Producers
-	}
-	if s.Consumers > 0 {
-		consumers = s.consumersOf(g)
 	}
 	if s.Stalled {
 		consumer = "stalled"
@@ -187,7 +174,7 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 		{"storm", labelValue(s.Storm.Name)}, {"producers", producers},
 		{"capacity", k.Capacity}, {"batch", k.BatchSize}, {"shards", k.Shards},
 		{"compaction", k.Compaction}, {"throttle", throttle}, {"handover", k.HandOver},
-		{"consumers", consumers}, {"consumer", consumer}, {"readers", s.Readers},
+		{"consumer", consumer}, {"readers", s.Readers},
 		{"handler", s.HandlerCost}, {"procs", s.Procs}, {"stamps", s.Stamps},
 		{"encoding", s.Wire.Encoding}, {"decode", s.Wire.Decode}, {"initial-list", s.Wire.InitialList},
 		{"compression", compression},

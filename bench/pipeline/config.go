@@ -90,8 +90,6 @@ type Config struct {
 	Producers int   `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)"`
 	// Events of a round at least, after the initial list; the storm is repeated (default: 200,000 in the queue pipeline, 50,000 in the informer pipeline, 2,000 for merge, the storm as it is from the apiserver, and at a pace those of the duration).
 	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)"`
-	// Consumers is the number of consuming goroutines in the queue pipeline; a single-consumer variant gets one (default: 1).
-	Consumers int `json:"consumers,omitempty" flag:"consumers" help:"consuming goroutines, queue pipeline (default 1)"`
 	// Readers is the number of goroutines that list the indexer without a pause, in the informer pipeline (default: 0).
 	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)"`
 	// Stalled holds the consumer until all events are queued, and measures bytes queued and the drain; queue pipeline, unpaced, unbounded (default: false).
@@ -194,7 +192,7 @@ func (s *Config) complete() error {
 			return badField("deliveries", "mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
 		}
 	}
-	if err := s.checkLoad(!single, relisted); err != nil {
+	if err := s.checkLoad(!single); err != nil {
 		return err
 	}
 	if s.Wire != (source.Wire{}) && (len(s.Impls) == 0 || stackOf(s.Impls[0]).decoder == "") {
@@ -268,26 +266,15 @@ func (s *Config) stampsOf() Stamps {
 	return s.Stamps
 }
 
-func (s *Config) consumersOf(g impls.Guarantees) int {
-	if g.Consumers == impls.ManyConsumers {
-		return max(1, s.Consumers)
-	}
-	return 1
-}
-
 // checkLoad validates the load options. queue: the queue pipeline of deltafifo or queue.
-func (s *Config) checkLoad(queue, relisted bool) error {
+func (s *Config) checkLoad(queue bool) error {
 	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
-	for what, n := range map[string]int{"consumers": s.Consumers, "readers": s.Readers, "procs": s.Procs} {
+	for what, n := range map[string]int{"readers": s.Readers, "procs": s.Procs} {
 		if n > maxGoroutines {
 			return badField(what, "%d %s (allowed: 0 to %d)", n, what, maxGoroutines)
 		}
 	}
 	switch {
-	case s.Consumers > 0 && !queue:
-		return badField("consumers", "consumers of family %s in the %s pipeline, which has one (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
-	case s.Consumers > 1 && relisted:
-		return badField("consumers", "%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
 	case s.Readers > 0 && s.Pipeline != InformerPipeline:
 		return badField("readers", "readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
 	case s.HandlerCost > maxHandlerCost:
@@ -302,8 +289,6 @@ func (s *Config) checkLoad(queue, relisted bool) error {
 		return badField("stalled", "a stalled consumer of family %s in the %s pipeline (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
 	case s.Stalled && s.Knobs.Capacity > 0:
 		return badField("stalled", "a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
-	case s.Stalled && s.Consumers > 1:
-		return badField("stalled", "a stalled consumer and %d of them (allowed: 1)", s.Consumers)
 	case s.Stalled && paced:
 		return badField("stalled", "a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
 	case s.Stalled && s.Stamps != "":

@@ -30,42 +30,28 @@ var faults = map[string]error{
 	"alter":     lab.ErrDiverged,
 }
 
-// registerFaults registers, for each family, a variant with each fault: of cond, and of
-// sharded for several consumers.
+// registerFaults registers, for each family, a variant of cond with each fault.
 func registerFaults() {
 	for fault := range faults {
-		for _, v := range []struct {
-			base, name string
-			consumers  impls.Consumers
-			modes      []deltafifo.Delivery
-		}{
-			{base: "cond", name: planted + fault, modes: []deltafifo.Delivery{deltafifo.InOrder, deltafifo.PerKey}},
-			{base: "sharded", name: planted + "many-" + fault, consumers: impls.ManyConsumers, modes: []deltafifo.Delivery{deltafifo.PerKey}},
-		} {
-			var guarantees []impls.Guarantees
-			for _, mode := range v.modes {
-				g := impls.Guarantees{Mode: string(mode), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas, Consumers: v.consumers}
-				if mode == deltafifo.InOrder {
-					g.Order, g.Coalesces = impls.OrderTotal, impls.CoalesceNone
-				}
-				guarantees = append(guarantees, g)
-			}
-			deltafifo.Register(deltafifo.Variant{
-				Name: v.name, Summary: "faulty", Guarantees: guarantees,
-				New: func(o deltafifo.Options) (deltafifo.Queue, error) {
-					q, err := deltafifo.New(v.base, o)
-					return &faultyDeltaFIFO{q, injector{fault: fault}}, err
-				},
-			})
-			queue.Register(queue.Variant{
-				Name: v.name, Summary: "faulty",
-				Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Consumers: v.consumers}},
-				New: func(o queue.Options) (queue.Queue, error) {
-					q, err := queue.New(v.base, o)
-					return &faultyQueue{q, injector{fault: fault, persistent: true}}, err
-				},
-			})
-		}
+		deltafifo.Register(deltafifo.Variant{
+			Name: planted + fault, Summary: "faulty",
+			Guarantees: []impls.Guarantees{
+				{Mode: string(deltafifo.InOrder), Order: impls.OrderTotal, Coalesces: impls.CoalesceNone},
+				{Mode: string(deltafifo.PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas},
+			},
+			New: func(o deltafifo.Options) (deltafifo.Queue, error) {
+				q, err := deltafifo.New("cond", o)
+				return &faultyDeltaFIFO{q, injector{fault: fault}}, err
+			},
+		})
+		queue.Register(queue.Variant{
+			Name: planted + fault, Summary: "faulty",
+			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest}},
+			New: func(o queue.Options) (queue.Queue, error) {
+				q, err := queue.New("cond", o)
+				return &faultyQueue{q, injector{fault: fault, persistent: true}}, err
+			},
+		})
 		merge.Register(merge.Variant{
 			Name: planted + fault, Summary: "faulty",
 			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceNone}},
@@ -204,9 +190,9 @@ func (f *faultyMerger) Channel(ctx context.Context, source string) (chan<- merge
 func TestPlantedFaults(t *testing.T) {
 	t.Parallel()
 	small := smallStorm(t)
-	var names, many []string
+	var names []string
 	for fault := range faults {
-		names, many = append(names, planted+fault), append(many, planted+"many-"+fault)
+		names = append(names, planted+fault)
 	}
 	// Paced, so that the queue does not coalesce the events to swap, but for the rows of unpaced load.
 	for _, spec := range []pipeline.Config{
@@ -215,8 +201,6 @@ func TestPlantedFaults(t *testing.T) {
 		{Family: impls.Queue, Pipeline: "queue", Paces: rates(1000)},
 		{Family: impls.Merge, Pipeline: "queue", Paces: rates(1000)},
 		{Family: impls.Merge, Pipeline: "kubelet", Paces: rates(1000)},
-		{Family: impls.DeltaFIFO, Pipeline: "queue", Consumers: 3, Modes: []string{"per-key"}, Paces: rates(1000)},
-		{Family: impls.Queue, Pipeline: "queue", Consumers: 3, Paces: rates(1000)},
 		{Family: impls.DeltaFIFO, Pipeline: "informer", Readers: 1, HandlerCost: 10 * time.Microsecond},
 		{Family: impls.DeltaFIFO, Pipeline: "queue", HandlerCost: 10 * time.Microsecond},
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Stalled: true},
@@ -226,9 +210,6 @@ func TestPlantedFaults(t *testing.T) {
 	} {
 		// The whole storm is played, as the victim occurs late.
 		spec.Storm, spec.Impls = small, names
-		if spec.Consumers > 0 {
-			spec.Impls = many
-		}
 		spec.Events, spec.Duration = len(small.Events)-small.Initial, time.Millisecond
 		comparisons := must(pipeline.Compare(spec))(t)
 		for _, c := range comparisons {
@@ -239,7 +220,7 @@ func TestPlantedFaults(t *testing.T) {
 					if runErr != nil {
 						t.Fatal(runErr)
 					}
-					want := faults[strings.TrimPrefix(strings.TrimPrefix(cl.Labels[0].Value, planted), "many-")]
+					want := faults[strings.TrimPrefix(cl.Labels[0].Value, planted)]
 					if !errors.Is(err, want) {
 						t.Errorf("Check: %v, want %v", err, want)
 					}
@@ -283,7 +264,7 @@ func TestCancel(t *testing.T) {
 		{Family: impls.Merge, Pipeline: "queue"},
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "memory"},
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "apiserver"},
-		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Consumers: 3, HandlerCost: time.Millisecond, Events: 100_000},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, HandlerCost: time.Millisecond, Events: 100_000},
 		{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"cond"}, Readers: 3, HandlerCost: time.Millisecond, Events: 100_000},
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"cond"}, Stalled: true, HandlerCost: time.Millisecond, Events: 100_000},
 	} {

@@ -124,9 +124,9 @@ func (f *informerStages) assemble(ctx context.Context, r *round, events int, lik
 	if _, err := f.informer.AddEventHandler(f.handler); err != nil {
 		return err
 	}
-	watched := observe.Stages{Length: f.waiting, Logs: []*observe.Log{f.handler.log}, LookUps: f.worker.log, Source: r.source}
+	watched := observe.Stages{Length: f.waiting, Log: f.handler.log, LookUps: f.worker.log, Source: r.source}
 	if f.recorder != nil {
-		watched.Logs[0] = f.recorder.log
+		watched.Log = f.recorder.log
 	}
 	watched.Backlogs, _ = f.informer.(informer.BacklogReporter)
 	r.telemetry.Watch(watched)
@@ -550,7 +550,7 @@ type recorder struct {
 // hand calls process for a hand-over and logs it.
 func (r *recorder) hand(deltas []cache.Delta, batch bool, process func() error) error {
 	r.stages.To(1)
-	r.popped, r.stored = r.log.Begin(deltas, batch), 0
+	r.popped, r.stored = r.log.Begin(len(deltas)), 0
 	err := process()
 	if err != nil && r.err == nil {
 		// client-go's controller ignores the error.

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/observe"
 	"watchlab/impls"
@@ -70,19 +69,16 @@ func TestConsumerAllocatesNothing(t *testing.T) {
 			return &repeaterInBatches{repeater: &repeater{left: handOvers}, deltas: deltas}
 		},
 	} {
-		for consumers := range 2 {
-			st := observe.NewStamps(observe.Options{Storm: s, Paced: true})
-			log := observe.NewConsumerLogs(st, consumers+1, 6*handOvers)[0]
-			w := &fifo{handling: newHandling(0)}
-			n := testing.AllocsPerRun(1, func() {
-				w.queue = queue()
-				if err := w.consume(t.Context(), log); err != nil {
-					t.Error(err)
-				}
-			})
-			if n > 20 || log.HandOvers() != 2*handOvers {
-				t.Errorf("%s, %d consumers: %v allocations in %d hand-overs", title, consumers+1, n, log.HandOvers())
+		log := observe.NewConsumerLog(observe.NewStamps(observe.Options{Storm: s, Paced: true}), 6*handOvers)
+		w := &fifo{handling: newHandling(0)}
+		n := testing.AllocsPerRun(1, func() {
+			w.queue = queue()
+			if err := w.consume(t.Context(), log); err != nil {
+				t.Error(err)
 			}
+		})
+		if n > 20 || log.HandOvers() != 2*handOvers {
+			t.Errorf("%s: %v allocations in %d hand-overs", title, n, log.HandOvers())
 		}
 	}
 }
@@ -105,40 +101,6 @@ func TestHandling(t *testing.T) {
 	if x == y {
 		t.Error("turns do nothing")
 	}
-}
-
-// held is a queue whose lock is sometimes held.
-type held struct {
-	n     int
-	holds map[int]time.Duration
-}
-
-func (h *held) HasSynced() bool {
-	h.n++
-	time.Sleep(h.holds[h.n])
-	return true
-}
-
-// TestProbeFindsTheLongest runs in the fake time of a synctest bubble.
-func TestProbeFindsTheLongest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &lockProbe{queue: &held{holds: map[int]time.Duration{3: 200 * time.Microsecond, 5: 700 * time.Microsecond, 8: 100 * time.Microsecond}}, empty: emptyQueue{}}
-		var rec cell.Recorder
-		rec.Begin()
-		stop := p.start()
-		time.Sleep(20*probeEvery + probeEvery/2)
-		stop()
-		rec.End()
-		rec.Count(1, 1)
-		p.note(&rec)
-		if p.hold != 700*time.Microsecond || p.floor != 0 || p.calls != 20 {
-			t.Errorf("hold %v, floor %v, called %d times; want 700µs, 0, 20", p.hold, p.floor, p.calls)
-		}
-		res, err := rec.Result()
-		if err != nil || len(res.Notes) != 3 || res.Notes[0] != (cell.Note{Unit: "lock-hold-max-ns", Value: 700_000}) {
-			t.Errorf("%v, %v", res.Notes, err)
-		}
-	})
 }
 
 func TestAwait(t *testing.T) {

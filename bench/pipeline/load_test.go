@@ -49,44 +49,6 @@ func measure(t *testing.T, cl lab.Cell) cell.Result {
 	return res
 }
 
-// TestConsumers: each event comes out once with any number of consumers. A variant that
-// allows one consumer gets one.
-func TestConsumers(t *testing.T) {
-	t.Parallel()
-	for _, spec := range []pipeline.Config{
-		{Family: impls.Queue, Pipeline: "queue", Events: 2000, Consumers: 4, Paces: rates(0, 20000)},
-		{Family: impls.Queue, Pipeline: "queue", Events: 2000, Consumers: 3, Producers: 2, HandlerCost: time.Microsecond},
-		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 2000, Consumers: 4, Paces: rates(0, 20000)},
-		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 2000, Consumers: 3, Producers: 2, Stamps: pipeline.StampsAll},
-	} {
-		given := map[string]bool{}
-		for _, cl := range comparisons(t, spec) {
-			t.Run(name(cl), func(t *testing.T) {
-				t.Parallel()
-				res := measure(t, cl)
-				if spec.Family == impls.DeltaFIFO && res.DeltasOut != res.EventsIn {
-					t.Errorf("%d events in, %d deltas out", res.EventsIn, res.DeltasOut)
-				}
-				if l, ok := res.At(observe.ReleasedHandled); spec.Family == impls.DeltaFIFO && (!ok || l.Count == 0) {
-					t.Errorf("%s: %v, %+v", observe.ReleasedHandled, ok, l)
-				}
-			})
-			for _, l := range cl.Labels {
-				if l.Key == "consumers" {
-					given[cl.Labels[0].Value+" "+l.Value] = true
-				}
-			}
-		}
-		many := "sharded 4"
-		if spec.Consumers == 3 {
-			many = "sharded 3"
-		}
-		if !given[many] || !given["cond 1"] || given["cond 4"] {
-			t.Errorf("consumers by variant: %v", given)
-		}
-	}
-}
-
 // TestReaders: readers list all objects. Cells that stamp every event report the staleness.
 func TestReaders(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,7 @@
 // came out. A pipeline with a chosen variant, pace and storm is a [lab.Workload].
 //
 //   - queue: one family alone. deltafifo and queue have producers that call Add,
-//     Update and Delete, and consumers that pop. merge has one goroutine that sends
+//     Update and Delete, and a consumer that pops. merge has one goroutine that sends
 //     the whole pod list after each event, as kubelet's api source does.
 //   - informer: source → decode → Reflector → deltafifo → indexer → handler → workqueue →
 //     worker. impls/informer puts the variant between client-go's own parts. The source
@@ -41,8 +41,7 @@
 // With [source.Wire.InitialList] set, "initial-list-ns" is the time from start to the complete initial store.
 //
 // [Config.Readers] list the indexer's namespaces in a loop: [observe.Listed], "reads/s",
-// "objects/read". [Config.Consumers] pop at the same time where the variant allows it; a
-// counter a key proves that no two had a key at once.
+// "objects/read".
 //
 // [observe.Staleness] is the lag of the store behind the source when the worker looks a key up,
 // in time and in events ("staleness-p99-events"). [observe.ListStaleness] is the same for a
@@ -56,11 +55,6 @@
 //
 // With [Config.Stalled], "B/queued-event" is the growth of the live heap until everything
 // is queued: keys, slices and maps, not the objects. "waiting" is Len at that time.
-//
-// In paced queue cells of deltafifo and queue a probe calls HasSynced every 3.7 ms.
-// "lock-hold-max-ns" is the longest answer, "lock-hold-floor-ns" the longest time
-// that an empty call took right before it. A probe rarely meets a single short hold.
-// Variants without a lock in HasSynced show the floor.
 //
 // Under a context of [pprof.With], goroutines carry the label of their stage.
 package pipeline

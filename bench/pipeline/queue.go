@@ -34,15 +34,14 @@ type consumable interface {
 // fifo is the queue pipeline of the families deltafifo and queue.
 //
 // The initial list goes in by Replace and is handled before the clock starts. Then
-// each producer makes its calls, the queue is closed, and the consumers drain it: by
+// each producer makes its calls, the queue is closed, and the consumer drains it: by
 // PopBatch where the queue has it, else by Pop.
 type fifo struct {
 	build    func() (consumable, error)
 	r        *round
 	queue    consumable
-	logs     []*observe.Log // one for each consumer
+	log      *observe.Log
 	handling *handling
-	probe    *lockProbe
 	latch    chan struct{} // blocks a stalled consumer until release closes it; nil without one
 	release  func()
 	left     atomic.Int64  // objects of the initial list that are not handed over yet
@@ -81,38 +80,24 @@ func (f *fifo) setup(_ context.Context, r *round) (err error) {
 	for _, c := range r.storm.parts()[0] {
 		room += len(c.list)
 	}
-	f.logs = observe.NewConsumerLogs(r.st, r.prepared.consumersOf(r.guarantees), room)
-	if r.rate.Paced() {
-		f.probe = &lockProbe{queue: f.queue, empty: emptyQueue{}}
-	}
-	r.telemetry.Watch(observe.Stages{Length: f.queue.Len, Logs: f.logs})
+	f.log = observe.NewConsumerLog(r.st, room)
+	r.telemetry.Watch(observe.Stages{Length: f.queue.Len, Log: f.log})
 	return nil
-}
-
-func (f *fifo) progress() (n uint64) {
-	for _, l := range f.logs {
-		n += l.Published()
-	}
-	return n
 }
 
 func (f *fifo) play(ctx context.Context, rec *cell.Recorder) (err error) {
 	consumed := make(chan struct{})
-	errs := make([]error, len(f.logs))
-	var consumers sync.WaitGroup
-	for i, log := range f.logs {
-		consumers.Go(func() { errs[i] = f.consume(ctx, log) })
-	}
+	var failed error // of the consumer; set before consumed is closed
 	go func() {
 		defer close(consumed)
-		consumers.Wait()
+		failed = f.consume(ctx, f.log)
 	}()
-	// The consumers end before play returns, unless the queue blocks them.
+	// The consumer ends before play returns, unless the queue blocks it.
 	defer func() {
 		f.handling.on.Store(false)
 		f.release()
 		f.queue.Close()
-		_ = await(context.WithoutCancel(ctx), consumed, f.progress, f.r.stall, nil)
+		_ = await(context.WithoutCancel(ctx), consumed, f.log.Published, f.r.stall, nil)
 	}()
 
 	s := f.r.storm
@@ -123,7 +108,7 @@ func (f *fifo) play(ctx context.Context, rec *cell.Recorder) (err error) {
 	if err := f.queue.Replace(list, strconv.Itoa(s.Initial)); err != nil {
 		return fmt.Errorf("Replace: %w", err)
 	}
-	if err := f.r.await(ctx, f.listed, f.progress); err != nil {
+	if err := f.r.await(ctx, f.listed, f.log.Published); err != nil {
 		return err
 	}
 
@@ -136,20 +121,17 @@ func (f *fifo) play(ctx context.Context, rec *cell.Recorder) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(errs...)
+	return failed
 }
 
 func (f *fifo) flow(ctx context.Context, rec *cell.Recorder, consumed <-chan struct{}) error {
 	rec.Begin()
-	stop := f.probe.start()
 	err := f.produce(ctx)
 	f.queue.Close()
 	if err == nil {
-		err = f.r.await(ctx, consumed, f.progress)
+		err = f.r.await(ctx, consumed, f.log.Published)
 	}
 	rec.End()
-	stop()
-	f.probe.note(rec)
 	return err
 }
 
@@ -170,7 +152,7 @@ func (f *fifo) fillAndDrain(ctx context.Context, rec *cell.Recorder, consumed <-
 	f.release()
 	f.queue.Close()
 	begun = time.Now()
-	err := f.r.await(ctx, consumed, f.progress)
+	err := f.r.await(ctx, consumed, f.log.Published)
 	drained := time.Since(begun)
 	rec.End()
 
@@ -314,7 +296,7 @@ func (c *consumer) batch(deltas []cache.Delta, _ bool) error {
 // reading is due, it reads the clock before, and with a handler cost also after.
 func (c *consumer) take(deltas []cache.Delta, batch bool) {
 	c.stages.To(1)
-	popped := c.log.Begin(deltas, batch)
+	popped := c.log.Begin(len(deltas))
 	handled := popped
 	if c.handling.costs() {
 		c.handling.do(observe.ObjectsIn(deltas))
@@ -341,12 +323,8 @@ func (f *fifo) check(rec *cell.Recorder) observe.Outcome {
 		Identity: true,
 		Relisted: slices.ContainsFunc(parts[0], func(c call) bool { return c.verb == replace }),
 		Whole:    true,
-	}, f.logs...)
-	handOvers := 0
-	for _, l := range f.logs {
-		handOvers += l.HandOvers()
-	}
-	rec.Note("hand-overs", float64(handOvers))
+	}, f.log)
+	rec.Note("hand-overs", float64(f.log.HandOvers()))
 	o := observe.Outcome{Violations: c.Violations, Out: c.Out, Boundaries: []cell.Boundary{observe.ReleasedEnqueued, observe.EnqueuedPopped}}
 	if f.handling.costs() && f.r.st.Sampling == observe.All {
 		o.Boundaries = append(o.Boundaries, observe.PoppedHandled)
@@ -414,50 +392,6 @@ var spinTurn = sync.OnceValue(func() float64 {
 	}
 	return shortest / turns
 })
-
-// probeEvery is the probe's period: long enough to cost less than 1 % of two
-// processors, and not a multiple of a round rate's.
-const probeEvery = 3700 * time.Microsecond
-
-// lockProbe calls HasSynced periodically and keeps the longest duration (hold). That is the time
-// for which another goroutine held the lock. Before each call it times an empty function through
-// the same interface. The longest of these (floor) is caused by the scheduler.
-type lockProbe struct {
-	queue, empty interface{ HasSynced() bool }
-	hold, floor  time.Duration
-	calls        int
-}
-
-type emptyQueue struct{}
-
-func (emptyQueue) HasSynced() bool { return true }
-
-// start starts the probe; stop ends it and waits for its goroutine. A nil probe does nothing.
-func (p *lockProbe) start() (stop func()) {
-	if p == nil {
-		return func() {}
-	}
-	end := every(probeEvery, func() error {
-		begin := time.Now()
-		p.empty.HasSynced()
-		between := time.Now()
-		p.queue.HasSynced()
-		p.hold = max(p.hold, time.Since(between))
-		p.floor = max(p.floor, between.Sub(begin))
-		p.calls++
-		return nil
-	})
-	return func() { _ = end() }
-}
-
-func (p *lockProbe) note(rec *cell.Recorder) {
-	if p == nil || p.calls == 0 {
-		return
-	}
-	rec.Note("lock-hold-max-ns", float64(p.hold))
-	rec.Note("lock-hold-floor-ns", float64(p.floor))
-	rec.Note("lock-probes", float64(p.calls))
-}
 
 // NodePods is the number of pods on the node of the family merge: kubelet's default limit.
 const NodePods = 110

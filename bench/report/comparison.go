@@ -222,7 +222,6 @@ func (c comparison) costs() *chart.Table {
 		{"GCs", stats.UnitGCs, chart.Number},
 		{"longest pause", stats.UnitGCPauseMax, chart.Nanoseconds},
 		{"lock wait/ev", stats.UnitLockWait, chart.Nanoseconds},
-		{"longest hold", unitLockHold, chart.Nanoseconds},
 	}
 	t := rowTable("Costs", c.varying)
 	for _, col := range columns {
@@ -272,9 +271,6 @@ func notesOf(c *lab.CellResult) string {
 	var out []string
 	for _, set := range together(all, func(n cell.Note) string { return n.Unit }) {
 		unit := set[0].Unit
-		if unit == unitLockHold {
-			continue
-		}
 		var values []float64
 		for _, n := range set {
 			values = append(values, n.Value)

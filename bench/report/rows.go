@@ -14,10 +14,6 @@ import (
 	"watchlab/bench/stats"
 )
 
-// unitLockHold is a workload's note in the table of costs: the longest time that a lock
-// was held, in nanoseconds.
-const unitLockHold = "lock-hold-max-ns"
-
 // row is one line of a table. Throughput comes from one cell, latency from the same or a paced one.
 type row struct {
 	throughput, latency *lab.CellResult
@@ -150,7 +146,7 @@ func (r row) samples(unit string) []float64 {
 	switch {
 	case unit == stats.UnitP99 && r.unpaced():
 		return nil
-	case unit == stats.UnitP99 || unit == unitLockHold:
+	case unit == stats.UnitP99:
 		return r.slow[unit]
 	}
 	return r.fast[unit]
