@@ -79,8 +79,9 @@ func withLabel(labels []lab.Label, l lab.Label) []lab.Label {
 
 // Scalings returns throughput over a numeric label: one scaling for each set of cells that differ
 // only in that label. It leaves out paced cells, whose throughput is the generator's, and variants
-// with fewer than two numbers.
-func Scalings(c *lab.ComparisonResult, over string) []stats.Scaling {
+// with fewer than two numbers. The Universal Scalability Law describes workers that share
+// something, so it is fitted only if workers is true. If the fit fails, Why has the reason.
+func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scaling {
 	var all []stats.Scaling
 	for _, cells := range groups(c.Cells, over) {
 		s := stats.Scaling{Cell: cells[0].NameExcept(over), Impl: cells[0].Impl(), Over: over}
@@ -95,6 +96,13 @@ func Scalings(c *lab.ComparisonResult, over string) []stats.Scaling {
 			continue
 		}
 		slices.SortFunc(s.Points, func(a, b stats.ScalePoint) int { return cmp.Compare(a.N, b.N) })
+		if !workers {
+			s.Why = "the law is about workers, which " + over + " are not"
+		} else if fit, err := stats.FitUSL(s.Points); err != nil {
+			s.Why = err.Error()
+		} else {
+			s.Fit = &fit
+		}
 		all = append(all, s)
 	}
 	return all

@@ -2,6 +2,7 @@ package experiment_test
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -81,7 +82,7 @@ func TestAlongAxisBadInput(t *testing.T) {
 	}
 }
 
-// scaling returns an outcome whose throughput follows a law.
+// scaling returns an outcome whose throughput follows the law exactly.
 func scaling(t *testing.T, ns []float64, invalid float64) *lab.ComparisonResult {
 	t.Helper()
 	const lambda, sigma, kappa = 1000, 0.1, 0.01
@@ -110,12 +111,12 @@ func scaling(t *testing.T, ns []float64, invalid float64) *lab.ComparisonResult 
 
 func TestScalings(t *testing.T) {
 	ns := []float64{1, 2, 4, 8, 16}
-	got := experiment.Scalings(scaling(t, ns, 0), "producers")
+	got := experiment.Scalings(scaling(t, ns, 0), "producers", true)
 	if len(got) != 1 {
 		t.Fatalf("%d scalings: %+v", len(got), got)
 	}
 	s := got[0]
-	if s.Cell != "Queue/impl=ring/rate=max" || s.Impl != "ring" || s.Over != "producers" {
+	if s.Cell != "Queue/impl=ring/rate=max" || s.Impl != "ring" || s.Over != "producers" || s.Why != "" || s.Fit == nil {
 		t.Fatalf("%+v", s)
 	}
 	for i, p := range s.Points {
@@ -123,18 +124,29 @@ func TestScalings(t *testing.T) {
 			t.Errorf("point %d: %+v", i, p)
 		}
 	}
+	for _, e := range []struct {
+		what      string
+		got, want float64
+	}{{"lambda", s.Fit.Lambda.Value, 1000}, {"sigma", s.Fit.Sigma.Value, 0.1}, {"kappa", s.Fit.Kappa.Value, 0.01}, {"peak", s.Fit.Peak, math.Sqrt(90)}} {
+		if math.Abs(e.got-e.want) > 0.01*e.want {
+			t.Errorf("%s %v, want %v", e.what, e.got, e.want)
+		}
+	}
 }
 
-func TestScalingsOfFew(t *testing.T) {
-	// Invalid cells are no points.
-	s := experiment.Scalings(scaling(t, []float64{1, 2, 4, 8}, 4), "producers")[0]
-	if len(s.Points) != 3 || s.Points[2].N != 8 {
+func TestScalingsWithoutFit(t *testing.T) {
+	if s := experiment.Scalings(scaling(t, []float64{1, 2, 4, 8}, 0), "producers", false)[0]; s.Fit != nil || s.Why == "" {
+		t.Errorf("a scaling without workers: %+v", s)
+	}
+	// Invalid cells are no points; three points are too few.
+	s := experiment.Scalings(scaling(t, []float64{1, 2, 4, 8}, 4), "producers", true)[0]
+	if s.Fit != nil || s.Why == "" || len(s.Points) != 3 || s.Points[2].N != 8 {
 		t.Errorf("%+v", s)
 	}
-	if got := experiment.Scalings(scaling(t, []float64{1}, 0), "producers"); len(got) != 0 {
+	if got := experiment.Scalings(scaling(t, []float64{1}, 0), "producers", true); len(got) != 0 {
 		t.Errorf("a scaling of one value: %+v", got)
 	}
-	if got := experiment.Scalings(scaling(t, []float64{1, 2}, 0), "shards"); len(got) != 0 {
+	if got := experiment.Scalings(scaling(t, []float64{1, 2}, 0), "shards", false); len(got) != 0 {
 		t.Errorf("no variant has shards: %+v", got)
 	}
 }

@@ -24,13 +24,14 @@ type Axis struct {
 type dimension struct {
 	flag       string                       // sets the field
 	plain      func(string) (string, error) // returns the spelling of a value in the label
+	workers    bool                         // they share something: the Universal Scalability Law applies
 	everywhere bool                         // the label is also added to cells of variants without the knob
 }
 
 // dimensions by label.
 var dimensions = []Axis{
-	{Label: "producers", dimension: dimension{flag: "producers", plain: positive, everywhere: true}},
-	{Label: "procs", dimension: dimension{flag: "procs", plain: positive, everywhere: true}},
+	{Label: "producers", dimension: dimension{flag: "producers", plain: positive, workers: true, everywhere: true}},
+	{Label: "procs", dimension: dimension{flag: "procs", plain: positive, workers: true, everywhere: true}},
 	{Label: "shards", dimension: dimension{flag: "shards", plain: natural}},
 	{Label: "capacity", dimension: dimension{flag: "capacity", plain: natural}},
 	{Label: "batch", dimension: dimension{flag: "batch-size", plain: natural}},
@@ -174,7 +175,7 @@ func (p *planner) planSearch(plan *Plan) error {
 	plan.Comparisons, err = AlongAxis(axis, func(at lab.Label) ([]lab.Comparison, error) { return p.at(plan.Spec, axis, at) })
 	plan.finish = func(o *lab.Outcome) {
 		for i := range o.Comparisons {
-			o.Scalings = append(o.Scalings, Scalings(&o.Comparisons[i], axis.Label)...)
+			o.Scalings = append(o.Scalings, Scalings(&o.Comparisons[i], axis.Label, axis.workers)...)
 		}
 	}
 	return err

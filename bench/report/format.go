@@ -76,6 +76,17 @@ func span(c stats.Comparison) string {
 	return strings.TrimSuffix(chart.Times(c.Lo), "×") + "–" + chart.Times(c.Hi)
 }
 
+// estimate writes a figure with its confidence interval.
+func estimate(e stats.Estimate, format func(float64) string) string {
+	if e.Lo == e.Hi {
+		return format(e.Value)
+	}
+	return fmt.Sprintf("%s [%s, %s]", format(e.Value), format(e.Lo), format(e.Hi))
+}
+
+// coefficient writes a figure that may be much smaller than 1.
+func coefficient(v float64) string { return strconv.FormatFloat(v, 'g', 2, 64) }
+
 // trimmed writes a number without trailing zeros, like a label.
 func trimmed(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 

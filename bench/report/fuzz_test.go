@@ -31,7 +31,7 @@ func FuzzFolder(f *testing.F) {
 	head := `{"format":` + string(rune('0'+lab.Format)) + `,"comparisons":`
 	for _, s := range []string{
 		"[]}", "[{}]}", `[{"cells":[{},{}]}]}`, `[{"cells":[{"rounds":[{"round":-1}],"verdict":{"status":"valid"}}]}]}`,
-		`[{"cells":[{"name":"Queue","labels":[{"key":"rate","value":"1e999"}],"baseline":true,"rounds":[{"result":{"latency":[{"boundary":"a"}]}}]}]}],"knees":[{}],"scalings":[{},{"points":[{"n":1e308}]}],"merged":{"of":-1,"missing":[9]}}`,
+		`[{"cells":[{"name":"Queue","labels":[{"key":"rate","value":"1e999"}],"baseline":true,"rounds":[{"result":{"latency":[{"boundary":"a"}]}}]}]}],"knees":[{}],"scalings":[{},{"fit":{"peak":1}}],"merged":{"of":-1,"missing":[9]}}`,
 	} {
 		f.Add([]byte(head+s), []byte("{}"), "")
 	}

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"watchlab/bench/chart"
@@ -25,9 +27,9 @@ func sweeps(o *lab.Outcome, charts bool) (all []section) {
 		all = append(all, s)
 	}
 	if len(o.Scalings) > 0 {
-		s := section{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows."}
+		s := section{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows. If it is a number of workers, the Universal Scalability Law is fitted to the medians: X(N) = λN / (1 + σ(N−1) + κN(N−1))."}
 		for i, set := range together(o.Scalings, func(s stats.Scaling) string { return s.Over }) {
-			s.Tables = append(s.Tables, scalingTable(set))
+			s.Tables = append(s.Tables, scalingTables(set)...)
 			if charts {
 				s.Panels = append(s.Panels, scalingPanels(fmt.Sprintf("%s-%d", s.ID, i+1), set)...)
 			}
@@ -95,8 +97,9 @@ func kneeTable(all []stats.Knee) *chart.Table {
 	return t
 }
 
-// scalingTable returns the throughputs over one varied label.
-func scalingTable(all []stats.Scaling) *chart.Table {
+// scalingTables returns the tables of one varied label: the measured throughputs, and
+// the fitted laws.
+func scalingTables(all []stats.Scaling) []*chart.Table {
 	over := all[0].Over
 	var rows []row
 	points := map[float64]bool{}
@@ -110,12 +113,14 @@ func scalingTable(all []stats.Scaling) *chart.Table {
 	}
 	varying, shared := splitLabels(rows)
 	measured := rowTable(titled("Scaling over "+over+", events/s", shared), varying)
+	fits := rowTable("Scaling over "+over+", the Universal Scalability Law", varying, "λ (of one)", "σ (contention)", "κ (coherency)", "peak at", "peak", "RMSE", "R²")
 	ns := slices.Sorted(maps.Keys(points))
 	for _, n := range ns {
 		measured.Figures(over + "=" + trimmed(n))
 	}
 	for i, s := range all {
-		line := rowName(rows[i], varying)
+		name := rowName(rows[i], varying)
+		line := slices.Clone(name)
 		for _, n := range ns {
 			var rounds []float64
 			if at := slices.IndexFunc(s.Points, func(p stats.ScalePoint) bool { return p.N == n }); at >= 0 {
@@ -124,8 +129,32 @@ func scalingTable(all []stats.Scaling) *chart.Table {
 			line = append(line, perSecond(stats.Samples{stats.UnitEventsPerSec: rounds}))
 		}
 		measured.Add(line...)
+		fits.Add(append(name, fitCells(s)...)...)
+		if s.Fit == nil {
+			fits.Legend = append(fits.Legend, fmt.Sprintf("%s: no fit: %s", strings.Join(name, " "), s.Why))
+		}
 	}
-	return measured
+	fits.Legend = append(fits.Legend, "In brackets 95 % intervals (bootstrap); (beyond): more than the largest measured number; RMSE: of the relative residuals.")
+	return []*chart.Table{measured, fits}
+}
+
+// fitCells returns the columns of a fitted law.
+func fitCells(s stats.Scaling) []string {
+	u := s.Fit
+	if u == nil {
+		return slices.Repeat([]string{chart.None}, 7)
+	}
+	peak, rate := "none", chart.None
+	if u.Peak > 0 {
+		peak, rate = chart.Number(u.Peak), chart.Decimal(u.PeakRate)
+		if !slices.ContainsFunc(s.Points, func(p stats.ScalePoint) bool { return p.N >= u.Peak }) {
+			peak += " (beyond)"
+		}
+	}
+	return []string{
+		estimate(u.Lambda, chart.Decimal), estimate(u.Sigma, coefficient), estimate(u.Kappa, coefficient),
+		peak, rate, chart.Percent(u.RMSE), strconv.FormatFloat(u.R2, 'f', 3, 64),
+	}
 }
 
 // scalingPanels draws throughput over one number, a panel for each set of results that differ only in the variant.
@@ -145,7 +174,7 @@ func scalingPanels(id string, all []stats.Scaling) (panels []panel) {
 		}
 		for _, sc := range set {
 			p.entry(sc.Impl, chart.Of(sc.Impl))
-			s := chart.Curve{Name: sc.Impl, Style: chart.Of(sc.Impl), Path: true}
+			s := chart.Curve{Name: sc.Impl, Style: chart.Of(sc.Impl), Path: sc.Fit == nil}
 			for _, pt := range sc.Points {
 				if len(pt.EventsPerSecond) == 0 {
 					continue
@@ -161,9 +190,18 @@ func scalingPanels(id string, all []stats.Scaling) (panels []panel) {
 				s.Points = append(s.Points, q)
 			}
 			c.Curves = append(c.Curves, s)
+			if sc.Fit != nil && len(s.Points) > 0 {
+				const steps = 60
+				law := chart.Curve{Name: s.Name, Style: s.Style, Path: true}
+				for lo, hi, i := s.Points[0].X, s.Points[len(s.Points)-1].X, 0; i <= steps; i++ {
+					n := lo * math.Pow(hi/lo, float64(i)/steps)
+					law.Points = append(law.Points, chart.Point{X: n, Y: sc.Fit.At(n)})
+				}
+				c.Curves = append(c.Curves, law)
+			}
 		}
 		slices.SortFunc(c.X.Ticks, func(a, b chart.Tick) int { return cmp.Compare(a.At, b.At) })
-		p.add(c, figure{Kind: "scaling", Title: "Throughput over " + over, Caption: "Marks are medians, the lines through them the rounds' range."},
+		p.add(c, figure{Kind: "scaling", Title: "Throughput over " + over, Caption: "Marks are medians, the lines through them the rounds' range. A curve is the fitted law; without a fit it joins the medians."},
 			"Events a second over "+over+": the median of the rounds as a mark, with the rounds' range, and a curve for each variant.")
 		if len(p.Figures) > 0 {
 			panels = append(panels, p)

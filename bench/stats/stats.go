@@ -7,7 +7,8 @@
 //  3. [Summarize] summarises the rounds of a cell, and [Compare] compares them with the
 //     baseline: medians and order-statistic confidence intervals as benchstat's, and a
 //     difference only where both the Mann-Whitney U test and Welch's test see one.
-//  4. [Knee] and [Scaling] are the results of searches.
+//  4. [FitUSL] fits the Universal Scalability Law to the throughputs of a sweep. [Knee]
+//     describes the result of the other search.
 //
 // Package compare contains the table of whole runs and the regression gate.
 package stats

@@ -61,14 +61,34 @@ func (k Knee) Interval() (lo, hi float64) {
 // Scaling is the throughput of a variant over one varied number: producers, processors,
 // shards or keys.
 type Scaling struct {
-	Cell   string       `json:"cell"`   // benchmark name without the varied label
-	Impl   string       `json:"impl"`   // variant
-	Over   string       `json:"over"`   // varied label
-	Points []ScalePoint `json:"points"` // in ascending order of N
+	Cell   string       `json:"cell"`          // benchmark name without the varied label
+	Impl   string       `json:"impl"`          // variant
+	Over   string       `json:"over"`          // varied label
+	Points []ScalePoint `json:"points"`        // in ascending order of N
+	Fit    *USL         `json:"fit,omitempty"` // nil without a fit
+	Why    string       `json:"why,omitempty"` // reason for no fit, such as too few points; empty with a fit
 }
 
 // ScalePoint is the throughput at one value of the varied label.
 type ScalePoint struct {
 	N               float64   `json:"n"`               // value of the label
 	EventsPerSecond []float64 `json:"eventsPerSecond"` // of each round
+}
+
+// USL is the Universal Scalability Law (Gunther), X(N) = λN / (1 + σ(N−1) + κN(N−1)).
+type USL struct {
+	Lambda   Estimate `json:"lambda"`             // throughput of one worker, in events/s
+	Sigma    Estimate `json:"sigma"`              // contention: the serial share of the work
+	Kappa    Estimate `json:"kappa"`              // coherency: the cost of agreement between workers
+	Peak     float64  `json:"peak,omitempty"`     // N of the highest throughput; 0 if there is none, as Kappa is 0
+	PeakRate float64  `json:"peakRate,omitempty"` // throughput at Peak, in events/s
+	RMSE     float64  `json:"rmse"`               // root mean square error, relative to the medians
+	R2       float64  `json:"r2"`                 // share of the medians' variance that the fit explains
+}
+
+// Estimate is a fitted parameter with its 95 % confidence interval.
+type Estimate struct {
+	Value float64 `json:"value"` // best fit
+	Lo    float64 `json:"lo"`    // at most Value
+	Hi    float64 `json:"hi"`    // at least Value
 }

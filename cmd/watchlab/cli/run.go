@@ -231,9 +231,11 @@ rate that each variant holds in more than half of the rounds, and the latency at
 
 func newScale(args []string) *cobra.Command {
 	return newPlaying(&runFlags{args: args}, &cobra.Command{
-		Use:     "scale [EXPERIMENT.yaml]",
-		Short:   "Measure throughput over a knob, such as the number of producers",
-		Long:    "scale plays a storm unpaced at each value of a knob, all of them interleaved.",
+		Use:   "scale [EXPERIMENT.yaml]",
+		Short: "Measure throughput over a knob, such as the number of producers",
+		Long: `scale plays a storm unpaced at each value of a knob, all of them interleaved. For a number of
+workers (producers, procs) it fits the Universal Scalability Law, which takes four
+values or more.`,
 		Example: `  watchlab scale --family deltafifo --delivery per-key --over producers=1,2,4,8`,
 	}, &experiment.Search{Scale: &experiment.Scale{}})
 }

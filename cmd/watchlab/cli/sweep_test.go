@@ -60,7 +60,7 @@ func TestScale(t *testing.T) {
 		t.Fatalf("%+v", o.Scalings)
 	}
 	for _, s := range o.Scalings {
-		if s.Over != "producers" || len(s.Points) != 4 || s.Points[0].N != 1 || s.Points[3].N != 4 {
+		if s.Over != "producers" || len(s.Points) != 4 || s.Points[0].N != 1 || s.Points[3].N != 4 || (s.Fit == nil) == (s.Why == "") {
 			t.Errorf("%+v", s)
 		}
 	}
