@@ -48,7 +48,7 @@ type Spec struct {
 	Storm     Storm    `json:"storm,omitzero"`
 	Manifests []string `json:"manifests,omitempty" flag:"manifest,array" help:"manifests for the storm's pods: files, folders, URLs, -"`
 	Recursive bool     `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
-	// Paces at which events are released, one cell each: max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, ramp:…, sine:…, trace or trace:SPEEDx (default: max).
+	// Paces at which events are released, one cell each: max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, trace or trace:SPEEDx (default: max).
 	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)"`
 	// Duration of the schedule of a paced round (default: 2s; 1s in a knee search).
 	Duration metav1.Duration `json:"duration,omitzero" flag:"duration" help:"schedule of a paced round (default 2s, knee 1s)" min:"0"`

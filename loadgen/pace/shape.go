@@ -20,8 +20,6 @@ const (
 	Constant Shape = "constant" // releases an event every 1/rate
 	Poisson  Shape = "poisson"  // releases events at random: gaps are exponential with mean 1/rate
 	Step     Shape = "step"     // uses each rate for one period, in turn; the last rate stays
-	Ramp     Shape = "ramp"     // changes linearly between two rates in one period; the second stays
-	Sine     Shape = "sine"     // oscillates between the two rates, once per period, from the first
 	Trace    Shape = "trace"    // releases events at the storm's own times, divided by a speed
 )
 
@@ -29,7 +27,7 @@ const (
 var ErrPace = errors.New("invalid pace")
 
 // grammar lists the valid forms, for error messages.
-const grammar = "max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, ramp:RATE..RATE/PERIOD, sine:RATE..RATE/PERIOD, trace or trace:SPEEDx; " +
+const grammar = "max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, trace or trace:SPEEDx; " +
 	"a RATE in events per second from 0.001 to 1000000000, a PERIOD such as 10s"
 
 // Limits of a period and of a trace's speed.
@@ -55,8 +53,6 @@ type Pace struct {
 //	2000                     an event every 500 µs
 //	poisson:2000             2000 a second on average, at random times
 //	step:1000..5000/10s      1000 a second for 10 s, 5000 from then on; any number of steps
-//	ramp:1000..5000/10s      from 1000 to 5000 in 10 s, 5000 from then on
-//	sine:1000..5000/10s      between 1000 and 5000, one oscillation in 10 s
 //	trace, trace:2x          the storm's own times; twice as fast
 //
 // The error wraps [ErrPace] and lists the valid forms.
@@ -96,7 +92,7 @@ func parse(s string) (p Pace, why string) {
 		}
 		p.rates = []float64{rate}
 		return p, ""
-	case Step, Ramp, Sine:
+	case Step:
 		return p, p.parseLevels(rest)
 	}
 	if hasRest {
@@ -127,11 +123,9 @@ func (p *Pace) parseLevels(text string) (why string) {
 		p.rates = append(p.rates, v)
 	}
 	switch n, last := len(p.rates), p.rates[len(p.rates)-1]; {
-	case n < 2 && p.shape == Step:
+	case n < 2:
 		return "it needs two rates or more"
-	case n != 2 && p.shape != Step:
-		return "it needs two rates"
-	case last == 0 && (p.shape != Sine || p.rates[0] == 0):
+	case last == 0:
 		return "a last rate of 0 never ends"
 	}
 	return ""
@@ -247,10 +241,6 @@ func (p Pace) Schedule(s Score) Schedule {
 		return newPoisson(p.rates[0], s.Events, s.Seed)
 	case Step:
 		return newSteps(p.rates, p.period.Seconds())
-	case Ramp:
-		return newRamp(p.rates[0], p.rates[1], p.period.Seconds())
-	case Sine:
-		return newSine(p.rates[0], p.rates[1], p.period.Seconds())
 	case Trace:
 		if s.At != nil && p.speed == 1 {
 			return Func(s.At)
@@ -299,83 +289,30 @@ func (p *poisson) Intended(i int) time.Duration {
 	return min(p.at[last]+nanos(float64(i-last)*p.gap), maxIntended)
 }
 
-type linear []segment // schedule whose rate is linear in each segment
+type steps []step
 
-type segment struct {
-	rate, slope  float64 // rate at the start, and its change per second
-	from, events float64 // start in s, and the number of events before it
+type step struct {
+	rate, from, events float64 // events per second, start in s, and the number of events before it
 }
 
-func newSteps(rates []float64, period float64) linear {
-	var s linear
+func newSteps(rates []float64, period float64) steps {
+	var s steps
 	events := 0.0
 	for i, r := range rates {
-		s = append(s, segment{rate: r, from: float64(i) * period, events: events})
+		s = append(s, step{rate: r, from: float64(i) * period, events: events})
 		events += r * period
 	}
 	return s
 }
 
-func newRamp(from, to, period float64) linear {
-	return linear{{rate: from, slope: (to - from) / period}, {rate: to, from: period, events: (from + to) / 2 * period}}
-}
-
-func (s linear) Intended(i int) time.Duration {
+func (s steps) Intended(i int) time.Duration {
 	n := float64(max(i, 0))
 	for _, l := range slices.Backward(s) {
-		// A segment with rate 0 has no events.
-		if n < l.events || l.rate == 0 && l.slope <= 0 {
-			continue
+		// A step with rate 0 has no events.
+		if n >= l.events && l.rate > 0 {
+			return nanos(l.from + (n-l.events)/l.rate)
 		}
-		if n -= l.events; n == 0 {
-			return nanos(l.from)
-		}
-		// Solve rate·t + slope·t²/2 = n in the form without cancellation for a small slope.
-		root := math.Sqrt(max(l.rate*l.rate+2*l.slope*n, 0))
-		return nanos(l.from + 2*n/(l.rate+root))
 	}
-	// Before the first segment with a rate above 0.
+	// Before the first step with a rate above 0.
 	return 0
-}
-
-type sine struct{ mean, swing, period float64 }
-
-func newSine(from, to, period float64) *sine {
-	return &sine{mean: (from + to) / 2, swing: (to - from) / 2, period: period}
-}
-
-// events returns the number of events until t in the first period: the integral of mean -
-// swing·cos(2πt/period).
-func (s *sine) events(t float64) float64 {
-	w := 2 * math.Pi / s.period
-	return s.mean*t - s.swing/w*math.Sin(w*t)
-}
-
-func (s *sine) Intended(i int) time.Duration {
-	perPeriod := s.mean * s.period
-	periods := math.Floor(float64(max(i, 0)) / perPeriod)
-	n := float64(max(i, 0)) - periods*perPeriod
-	// Newton's method within a bracket that each step narrows. Near a rate of 0 a step may
-	// leave the bracket; bisection replaces it.
-	lo, hi := 0.0, s.period
-	t := n / s.mean
-	w := 2 * math.Pi / s.period
-	for range 64 {
-		d := s.events(t) - n
-		if d > 0 {
-			hi = t
-		} else {
-			lo = t
-		}
-		next := t - d/(s.mean-s.swing*math.Cos(w*t))
-		if !(next > lo && next < hi) {
-			next = (lo + hi) / 2
-		}
-		if math.Abs(next-t) < 1e-10 {
-			t = next
-			break
-		}
-		t = next
-	}
-	return nanos(periods*s.period + t)
 }
