@@ -106,7 +106,7 @@ func TestValues(t *testing.T) {
 		"pipeline":    pipeline.Names(), "stamps": stamps,
 		"source":           source.Names(),
 		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
-		"knobs.handOver":   {string(impls.Owned), string(impls.Lent), string(impls.Shared)},
+		"knobs.handOver":   {string(impls.Owned), string(impls.Lent)},
 		"knobs.throttle":   {"yes", "no"},
 	}
 	got := map[string][]string{}

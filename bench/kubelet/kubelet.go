@@ -85,13 +85,9 @@ type adapter struct {
 }
 
 func newAdapter(opts merge.Options) (merge.Merger, error) {
-	switch {
-	case opts.Capacity != 0 && opts.Capacity != merge.DefaultCapacity:
+	if opts.Capacity != 0 && opts.Capacity != merge.DefaultCapacity {
 		return nil, fmt.Errorf("%w: Capacity %d: upstream's channel has %d (allowed: 0, %d)",
 			impls.ErrOptions, opts.Capacity, merge.DefaultCapacity, merge.DefaultCapacity)
-	case opts.HandOver != "" && opts.HandOver != impls.Owned:
-		return nil, fmt.Errorf("%w: HandOver %q: kubelet copies what it hands over (allowed: %s)",
-			impls.ErrOptions, opts.HandOver, impls.Owned)
 	}
 	a := &adapter{
 		config:   config.NewPodConfig(config.PodConfigNotificationIncremental, recorder{to: opts.Recorder}, observer{}),

@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"watchlab/impls"
 	"watchlab/impls/conformance"
 	"watchlab/impls/merge"
 )
@@ -31,20 +30,16 @@ import (
 //     with another resourceVersion, as happens to every pod with its first status.
 type mergeSet struct {
 	op, sent, list, change, history string
-	handover                        impls.Ownership
 }
 
 var mergeSets = []mergeSet{
-	{"set", "set", "shared", "status", "first-seen", impls.Owned},
-	{"set", "set", "shared", "status", "first-seen", impls.Shared},
-	{"set", "set", "shared", "status", "updated", impls.Owned},
-	{"set", "set", "shared", "spec", "updated", impls.Owned},
-	{"set", "set", "shared", "none", "updated", impls.Owned},
-	{"set", "set", "fresh", "status", "first-seen", impls.Owned},
-	{"set", "set", "fresh", "status", "first-seen", impls.Shared},
-	{"incremental", "set", "shared", "status", "first-seen", impls.Owned},
-	{"incremental", "update", "shared", "status", "first-seen", impls.Owned},
-	{"incremental", "update", "shared", "status", "first-seen", impls.Shared},
+	{"set", "set", "shared", "status", "first-seen"},
+	{"set", "set", "shared", "status", "updated"},
+	{"set", "set", "shared", "spec", "updated"},
+	{"set", "set", "shared", "none", "updated"},
+	{"set", "set", "fresh", "status", "first-seen"},
+	{"incremental", "set", "shared", "status", "first-seen"},
+	{"incremental", "update", "shared", "status", "first-seen"},
 }
 
 // BenchmarkMergeSet measures the real kubelet and all variants at 110 pods, kubelet's default
@@ -54,12 +49,12 @@ func BenchmarkMergeSet(b *testing.B) {
 	for _, v := range merge.Variants() {
 		for _, pods := range []int{110, 500} {
 			for _, c := range mergeSets {
-				// Baselines do not share pods, and only they get a SET for an incremental change.
-				if v.Baseline() && c.handover != impls.Owned || !v.Baseline() && c.op != "set" && c.sent == "set" {
+				// Only baselines get a SET for an incremental change.
+				if !v.Baseline() && c.op != "set" && c.sent == "set" {
 					continue
 				}
-				name := fmt.Sprintf("impl=%s/pods=%d/op=%s/sent=%s/list=%s/change=%s/history=%s/handover=%s",
-					v.Name, pods, c.op, c.sent, c.list, c.change, c.history, c.handover)
+				name := fmt.Sprintf("impl=%s/pods=%d/op=%s/sent=%s/list=%s/change=%s/history=%s",
+					v.Name, pods, c.op, c.sent, c.list, c.change, c.history)
 				b.Run(name, func(b *testing.B) { c.measure(b, v, pods) })
 			}
 		}
@@ -70,7 +65,7 @@ func BenchmarkMergeSet(b *testing.B) {
 const flapping = 17
 
 func (c mergeSet) measure(b *testing.B, v merge.Variant, pods int) {
-	m, err := v.New(merge.Options{HandOver: c.handover})
+	m, err := v.New(merge.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -373,8 +373,8 @@ func (m *preparedStorm) mergeComparison() familyComparison {
 	}
 	for _, v := range merge.Variants() {
 		c.variants = append(c.variants, variant{v.Name, v.Guarantees, func(g impls.Guarantees, k Knobs) setting {
-			opts := merge.Options{Capacity: k.Capacity, HandOver: k.HandOver}
-			return setting{opts.Label(g), func() (closer, error) { return v.New(opts) }, func() stages {
+			opts := merge.Options{Capacity: k.Capacity}
+			return setting{g, func() (closer, error) { return v.New(opts) }, func() stages {
 				own := merging{build: func() (merge.Merger, error) { return merge.New(v.Name, opts) }}
 				if m.Pipeline == KubeletPipeline {
 					return &kubelet{merging: own}

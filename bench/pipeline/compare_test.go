@@ -61,10 +61,6 @@ func TestKnobs(t *testing.T) {
 			pipeline.Config{Family: impls.DeltaFIFO, Impls: []string{"clientgo-deltafifo", "cond"}, Knobs: pipeline.Knobs{Compaction: deltafifo.Latest}},
 			map[string]string{"clientgo-deltafifo": "", "cond": "compaction=latest"},
 		},
-		"shared": {
-			pipeline.Config{Family: impls.Merge, Impls: []string{"reference", "cond"}, Knobs: pipeline.Knobs{HandOver: impls.Shared}},
-			map[string]string{"reference": "", "cond": "handover=shared"},
-		},
 	} {
 		t.Run(title, func(t *testing.T) {
 			tc.spec.Pipeline, tc.spec.Storm, tc.spec.Events = pipeline.QueuePipeline, smallStorm(t), 2000

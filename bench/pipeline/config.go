@@ -119,8 +119,8 @@ type Knobs struct {
 	Compaction deltafifo.Compaction `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)" enum:"none,latest"`
 	// Throttle makes producers wait for process while two batches are queued, as client-go's RealFIFO does: yes or no (default: yes).
 	Throttle string `json:"throttle,omitempty" flag:"throttle" help:"producers wait while two batches are queued: yes, no (default yes)" enum:"yes,no"`
-	// HandOver of slices and objects: owned, lent (deltafifo reuses slices) or shared (merge does not copy pods) (default: owned).
-	HandOver impls.Ownership `json:"handOver,omitempty" flag:"handover" help:"ownership of results: owned, lent, shared (default owned)" enum:"owned,lent,shared"`
+	// HandOver of slices: owned or lent (deltafifo reuses them) (default: owned).
+	HandOver impls.Ownership `json:"handOver,omitempty" flag:"handover" help:"ownership of slices: owned, lent (default owned)" enum:"owned,lent"`
 }
 
 func (k Knobs) none() bool { return k == Knobs{} }
@@ -136,7 +136,7 @@ func (k Knobs) foreign(f impls.Family) (field, name string) {
 		return "compaction", "compaction"
 	case k.Throttle != "" && f != impls.DeltaFIFO:
 		return "throttle", "throttle"
-	case k.HandOver != "" && f == impls.Queue:
+	case k.HandOver != "" && f != impls.DeltaFIFO:
 		return "handOver", "hand-over"
 	}
 	return "", ""

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"watchlab/impls"
 	"watchlab/impls/merge"
 )
 
@@ -15,8 +14,7 @@ import (
 //
 // Each check runs in a bubble of testing/synctest. Waiting is exact, and the clock stands still
 // unless a check advances it. A goroutine that spins or does not end fails the check. The receiver
-// writes to each pod that it owns, and verifies that shared pods do not change. Each check runs for
-// each capacity and each ownership.
+// writes to each pod. Each check runs for each capacity.
 
 // MergeSuite is the suite without the checks that a variant cannot pass. The zero value excludes none.
 type MergeSuite struct {
@@ -37,17 +35,14 @@ type setup struct {
 }
 
 func unlocked(s setup) bool       { return s.variant.Guarantees[0].Unlocked }
-func sharing(s setup) bool        { return s.options.HandOver == impls.Shared }
-func owningOnce(s setup) bool     { return !sharing(s) && s.options.Capacity == 0 }
-func sharingOnce(s setup) bool    { return sharing(s) && s.options.Capacity == 0 }
+func once(s setup) bool           { return s.options.Capacity == 0 }
 func leavesReceived(s setup) bool { return !s.WritesReceived }
 func ownChannel(s setup) bool     { return !s.FixedCapacity }
 
 var mergeChecks = []Check[setup]{
 	{Name: "known versions", Run: bubble((*rig).knownVersions)},
 	{Name: "big lists of copies", Run: bubble((*rig).bigFreshLists)},
-	{Name: "owned pods share no memory", For: owningOnce, Run: bubble((*rig).noSharedMemory)},
-	{Name: "shared pods are not copied", For: sharingOnce, Run: bubble((*rig).nothingCopied)},
+	{Name: "sent pods share no memory", For: once, Run: bubble((*rig).noSharedMemory)},
 	{Name: "received pods are not written to", For: leavesReceived, Run: bubble((*rig).receivedUnwritten)},
 	{Name: "SeenAllSources", Run: bubble((*rig).seenAllSources)},
 	{Name: "invalid updates are refused", Run: bubble((*rig).refused)},
@@ -77,24 +72,16 @@ func bubble(check func(*rig)) func(*testing.T, setup) {
 	}
 }
 
-// Run runs the suite on a variant, with several capacities and each supported ownership. Baselines
-// copy and compare all pods: they must refuse to share them.
+// Run runs the suite on a variant, with several capacities.
 func (s MergeSuite) Run(t *testing.T, v merge.Variant) {
 	capacities := []int{0, 1, 7, 1024}
 	if s.FixedCapacity {
 		capacities = capacities[:1]
 	}
-	owners := []impls.Ownership{impls.Owned, impls.Shared}
-	if v.Baseline() {
-		owners = owners[:1]
-	}
-	run := func(name string, o merge.Options) {
-		t.Run(name, func(t *testing.T) { Run(t, setup{s, v, o}, mergeChecks) })
-	}
-	for _, owner := range owners {
-		for _, capacity := range capacities {
-			run(fmt.Sprintf("handover=%s/capacity=%d", owner, capacity), merge.Options{Capacity: capacity, HandOver: owner})
-		}
+	for _, capacity := range capacities {
+		t.Run(fmt.Sprintf("capacity=%d", capacity), func(t *testing.T) {
+			Run(t, setup{s, v, merge.Options{Capacity: capacity}}, mergeChecks)
+		})
 	}
 	t.Run("options", func(t *testing.T) { s.testOptions(t, v) })
 	t.Run("random updates", func(t *testing.T) { randomUpdates(t, v) })

@@ -70,7 +70,7 @@ func play(t TB, v merge.Variant, s script) []result {
 	t.Helper()
 	var opts merge.Options
 	if !v.Baseline() {
-		opts.Capacity, opts.HandOver = s.capacity, s.handover
+		opts.Capacity = s.capacity
 	}
 	r := newRig(t, setup{variant: v, options: opts})
 	defer r.finish()

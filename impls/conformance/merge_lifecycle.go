@@ -291,10 +291,6 @@ func (s MergeSuite) testOptions(t *testing.T, v merge.Variant) {
 		{merge.Options{Capacity: merge.DefaultCapacity}, true},
 		{merge.Options{Capacity: 3}, !s.FixedCapacity},
 		{merge.Options{Capacity: -1}, false},
-		{merge.Options{HandOver: impls.Owned}, true},
-		{merge.Options{HandOver: impls.Shared}, !v.Baseline()},
-		{merge.Options{HandOver: impls.Lent}, false},
-		{merge.Options{HandOver: "given"}, false},
 	} {
 		m, err := v.New(tt.opts)
 		switch {

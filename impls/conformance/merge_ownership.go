@@ -73,35 +73,6 @@ func (r *rig) noSharedMemory() {
 	}
 }
 
-// nothingCopied: a shared pod refers to the memory of a received pod, except its annotations.
-func (r *rig) nothingCopied() {
-	var sent []*v1.Pod
-	received := r.sendEverything(func(update merge.PodUpdate) { sent = append(sent, update.Pods...) })
-	addresses := func(pod *v1.Pod) []any {
-		return []any{
-			reflect.ValueOf(pod.Labels).Pointer(), &pod.ManagedFields[0], &pod.OwnerReferences[0],
-			&pod.Spec.Containers[0], &pod.Spec.Volumes[0], pod.Spec.TerminationGracePeriodSeconds,
-			&pod.Status.Conditions[0], &pod.Status.ContainerStatuses[0], pod.Status.StartTime,
-		}
-	}
-	known := make(map[any]bool)
-	for _, pod := range received {
-		for _, at := range addresses(pod) {
-			known[at] = true
-		}
-	}
-	for _, pod := range sent {
-		for i, at := range addresses(pod) {
-			if !known[at] {
-				r.Errorf("%s: address %d is that of a copy", pod.UID, i)
-			}
-		}
-	}
-	if len(sent) < 20 {
-		r.Errorf("%d pods were sent", len(sent))
-	}
-}
-
 // receivedUnwritten: the merger does not change received pods.
 func (r *rig) receivedUnwritten() {
 	bare := changed(newPod("bare"), func(p *v1.Pod) { p.Annotations = nil })

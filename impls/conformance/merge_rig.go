@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -25,14 +24,12 @@ type rig struct {
 	events *events
 	ctx    context.Context
 	ends   []func() // run at the end of the check
-	receiver
 }
 
 func newRig(t TB, s setup) *rig {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &rig{TB: t, setup: s, events: &events{}, ctx: ctx}
-	r.receiver.shares = sharing(s)
 	opts := s.options
 	opts.Recorder = r.events
 	m, err := s.variant.New(opts)
@@ -44,14 +41,11 @@ func newRig(t TB, s setup) *rig {
 	return r
 }
 
-// finish closes the merger and those of [rig.with], and compares shared pods with what they were.
+// finish closes the merger and those of [rig.with].
 func (r *rig) finish() {
 	r.Helper()
 	for _, end := range r.ends {
 		end()
-	}
-	for _, diff := range r.written() {
-		r.Errorf("%s: a shared pod was written to (-sent +now):\n%s", r.variant.Name, diff)
 	}
 }
 
@@ -91,18 +85,8 @@ func (e *events) take() []string {
 	return lines
 }
 
-// receiver uses all rights of a receiver of notifications.
-type receiver struct {
-	shares bool
-
-	mu     sync.Mutex
-	shared []sharedPod
-}
-
-type sharedPod struct{ sent, then *v1.Pod }
-
-// take returns a copy for the check. It overwrites owned pods and records shared ones.
-func (r *receiver) take(update merge.PodUpdate) merge.PodUpdate {
+// take uses all rights of a receiver: it returns a copy for the check and overwrites the pods and the list.
+func (r *rig) take(update merge.PodUpdate) merge.PodUpdate {
 	pods := slices.Clone(update.Pods)
 	if pods == nil && update.Pods != nil {
 		pods = []*v1.Pod{}
@@ -112,31 +96,11 @@ func (r *receiver) take(update merge.PodUpdate) merge.PodUpdate {
 			continue
 		}
 		pods[i] = pod.DeepCopy()
-		if !r.shares {
-			scribble(pod)
-			continue
-		}
-		r.mu.Lock()
-		r.shared = append(r.shared, sharedPod{pod, pods[i]})
-		r.mu.Unlock()
+		scribble(pod)
 	}
-	// The receiver owns the list in any case.
 	clear(update.Pods)
 	update.Pods = pods
 	return update
-}
-
-// written returns the changes to shared pods.
-func (r *receiver) written() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var diffs []string
-	for _, s := range r.shared {
-		if !reflect.DeepEqual(s.sent, s.then) {
-			diffs = append(diffs, cmp.Diff(s.then, s.sent))
-		}
-	}
-	return diffs
 }
 
 // merge merges an update of the api source and returns what was sent.

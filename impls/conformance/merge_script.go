@@ -9,16 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
-	"watchlab/impls"
 	"watchlab/impls/merge"
 )
 
 // script is a sequence of updates.
 type script struct {
-	channel bool
-	// capacity and handover apply to variants that support them.
-	capacity int
-	handover impls.Ownership
+	channel  bool
+	capacity int // of variants that support it
 	steps    []step
 }
 
@@ -35,7 +32,7 @@ type step struct {
 // String returns the script as one line a step.
 func (s script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "through the channel: %v, capacity %d, handover %s\n", s.channel, s.capacity, s.handover)
+	fmt.Fprintf(&b, "through the channel: %v, capacity %d\n", s.channel, s.capacity)
 	for i, step := range s.steps {
 		fmt.Fprintf(&b, "%d: %v %s", i, step.op, step.source)
 		if step.alone {
@@ -117,7 +114,6 @@ func drawScript(d dice) script {
 	s := script{
 		channel:  d.draw(2, "channel") == 1,
 		capacity: oneOf(d, "capacity", 0, 1, 2, 7),
-		handover: oneOf(d, "handover", impls.Owned, impls.Shared),
 	}
 	newest := make(map[place]*v1.Pod)
 	for range 1 + d.draw(maxSteps, "steps") {

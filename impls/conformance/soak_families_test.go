@@ -203,7 +203,6 @@ func queueCells() (cells []cell) {
 type node struct {
 	*episode
 	merge.Merger
-	owned bool
 	// closed is closed before the merger: after that nobody receives from the channels.
 	closed   chan struct{}
 	channels [producers]chan<- merge.PodUpdate
@@ -217,13 +216,13 @@ func mergeCells() (cells []cell) {
 			continue
 		}
 		cells = append(cells, cell{"merge/" + v.Name, func(t *testing.T, rng *rand.Rand, e *episode) string {
-			o := merge.Options{Capacity: oneOf(rng, 1, 7, 50), HandOver: oneOf(rng, impls.Owned, impls.Shared)}
-			options := fmt.Sprintf("capacity %d, hand-over %s", o.Capacity, o.HandOver)
+			o := merge.Options{Capacity: oneOf(rng, 1, 7, 50)}
+			options := fmt.Sprintf("capacity %d", o.Capacity)
 			merger, err := v.New(o)
 			if err != nil {
 				t.Fatalf("New with %s: %v", options, err)
 			}
-			n := &node{episode: e, Merger: merger, owned: o.HandOver == impls.Owned, closed: make(chan struct{})}
+			n := &node{episode: e, Merger: merger, closed: make(chan struct{})}
 			for p := range producers {
 				n.pods[p] = map[string]*v1.Pod{}
 				if p%2 == 0 {
@@ -304,9 +303,7 @@ func (n *node) receive(_ *rand.Rand, handle func([]change) error) error {
 			return fmt.Errorf("%s: %s has a status that nobody told: %w", u.Source, pod.UID, err)
 		}
 		changes = append(changes, change{key: pod.Name, version: version, deleted: u.Op == merge.REMOVE})
-		if n.owned { // The receiver may write to pods that it owns.
-			pod.Status.Message, pod.Labels = "scribble", nil
-		}
+		pod.Status.Message, pod.Labels = "scribble", nil // The receiver may write to them.
 	}
 	return handle(changes)
 }

@@ -2,7 +2,7 @@ package merge
 
 import v1 "k8s.io/api/core/v1"
 
-// notification is an unsent PodUpdate. Owned pods are copied by the sender, not
+// notification is an unsent PodUpdate. Its pods are copied by the sender, not
 // by the poster, which may hold a lock.
 type notification struct {
 	update PodUpdate
@@ -72,13 +72,6 @@ func (b *backlog) postChanges(s *source) {
 		switch {
 		case len(entries) == 0:
 			n.update.Pods = []*v1.Pod{}
-		case s.shares && len(entries) == 1:
-			n.update.Pods = entries[0].version.alone()
-		case s.shares:
-			n.update.Pods = make([]*v1.Pod, len(entries))
-			for i, e := range entries {
-				n.update.Pods[i] = e.pod
-			}
 		case len(entries) == 1:
 			n.one = entries[0].held
 		default:
@@ -99,18 +92,10 @@ func (b *backlog) postAll(sources []*source) {
 	for _, s := range sources {
 		total += len(s.byUID)
 	}
-	if len(sources) == 0 || sources[0].shares {
-		n.update.Pods = make([]*v1.Pod, 0, total)
-	} else {
-		n.many = make([]held, 0, total)
-	}
+	n.many = make([]held, 0, total)
 	for _, s := range sources {
 		for _, e := range s.byUID {
-			if s.shares {
-				n.update.Pods = append(n.update.Pods, e.pod)
-			} else {
-				n.many = append(n.many, e.held)
-			}
+			n.many = append(n.many, e.held)
 		}
 	}
 	b.post(n)

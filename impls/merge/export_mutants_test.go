@@ -7,8 +7,6 @@ import (
 	"runtime"
 
 	v1 "k8s.io/api/core/v1"
-
-	"watchlab/impls"
 )
 
 // Mutant is a variant that is broken on purpose.
@@ -24,7 +22,7 @@ type Mutant struct {
 // is one of ours with a method or an option replaced.
 func Mutants() []Mutant {
 	return []Mutant{
-		mutant("aliased", "sends pods as owned that it shares", "owned pods share no memory", newAliased),
+		mutant("aliased", "sends pods that it does not copy", "sent pods share no memory", newBrokenCond(aliased)),
 		mutant("lost-wake-up", "does not wake the attendant that waits for room", "a slow receiver does not block other sources", newLostWakeUp),
 		mutant("no-remove", "sends no REMOVE for the pods that a SET lacks", "big lists of copies", newBrokenCond(noRemove)),
 		mutant("torn-snapshot", "takes a snapshot one source after the other", "snapshots during updates", newTornSnapshot),
@@ -43,9 +41,21 @@ func mutant(name, broken, check string, build func(Options) (Merger, error)) Mut
 	}
 }
 
-func newAliased(opts Options) (Merger, error) {
-	opts.HandOver = impls.Shared
-	return newCond(opts)
+func aliased(c *cond, s *source, update PodUpdate) []*v1.Pod {
+	duplicates := s.apply(update)
+	if s.changes.firstSet {
+		c.sawSET(s.name)
+	}
+	c.out.postChanges(s)
+	for i := c.out.head; i < len(c.out.waiting); i++ {
+		n := &c.out.waiting[i]
+		if n.update.Pods == nil && n.many == nil {
+			pod := *n.one.pod
+			pod.Status = *n.one.status
+			n.update.Pods = []*v1.Pod{&pod}
+		}
+	}
+	return duplicates
 }
 
 // newBrokenRing returns a ring whose Merge pushes and waits in another way.

@@ -10,8 +10,6 @@ var podPacker = newPacker[v1.Pod](mapsOf[v1.ResourceName, resource.Quantity]())
 
 // held is a pod of the merger: pod with another status. Neither is written to once it is held, so
 // that it can be read without a lock. They share memory with received pods, except annotations.
-//
-// If pods are shared with receivers, status is that of pod.
 type held struct {
 	pod    *v1.Pod
 	status *v1.PodStatus
@@ -48,22 +46,4 @@ func (h held) copy() *v1.Pod {
 	h.pod.Spec.DeepCopyInto(&out.Spec)
 	h.status.DeepCopyInto(&out.Status)
 	return out
-}
-
-// version is the memory of a held pod and of the one-element list of its notification. Nearly all
-// notifications have one pod, and the list fits the size class of a pod.
-type version struct {
-	pod   v1.Pod
-	list  [1]*v1.Pod // owned by a receiver once given is true
-	given bool
-}
-
-// alone returns a list of the pod that no other receiver has.
-func (v *version) alone() []*v1.Pod {
-	if v.given {
-		return []*v1.Pod{&v.pod}
-	}
-	v.given = true
-	v.list[0] = &v.pod
-	return v.list[:]
 }

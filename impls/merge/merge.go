@@ -163,8 +163,8 @@ type Merger interface {
 	// closed first, the error wraps [ErrClosed], and unsent notifications are lost.
 	Merge(ctx context.Context, source string, update PodUpdate) error
 
-	// Updates returns the channel of notifications. The receiver owns the pods in them and may
-	// change them, unless [Options.HandOver] is shared. Close closes the channel.
+	// Updates returns the channel of notifications. The receiver owns the slices and the
+	// pods in them and may change them. Close closes the channel.
 	Updates() <-chan PodUpdate
 
 	// SeenAllSources reports whether every source of a Channel call is in seen and has sent a SET.
@@ -194,10 +194,6 @@ const DefaultCapacity = 50
 type Options struct {
 	Recorder EventRecorder // receives an event for each pod dropped as a duplicate; nil means none
 	Capacity int           // of the Updates channel, in notifications; 0 means [DefaultCapacity]
-	// HandOver defines who owns the pods in Updates. With [impls.Owned] (also if empty) the merger
-	// copies them, like kubelet. With [impls.Shared] receivers must not write to them, and no pod
-	// is copied deeply. The receiver always owns the slices.
-	HandOver impls.Ownership
 	// Rejected receives an invalid update that came through a channel; nil means
 	// none. The goroutine of the source calls it. It must not call the merger.
 	Rejected func(source string, update PodUpdate, err error)
@@ -206,24 +202,11 @@ type Options struct {
 // complete checks the options and sets the defaults.
 func (o Options) complete() (Options, error) {
 	o.Capacity = cmp.Or(o.Capacity, DefaultCapacity)
-	o.HandOver = cmp.Or(o.HandOver, impls.Owned)
-	switch {
-	case o.Capacity < 0:
+	if o.Capacity < 0 {
 		return Options{}, fmt.Errorf("%w: Capacity %d is negative (0 means %d)",
 			impls.ErrOptions, o.Capacity, DefaultCapacity)
-	case o.HandOver != impls.Owned && o.HandOver != impls.Shared:
-		return Options{}, fmt.Errorf("%w: HandOver %q (allowed: %s, %s)",
-			impls.ErrOptions, o.HandOver, impls.Owned, impls.Shared)
 	}
 	return o, nil
-}
-
-// Label returns the guarantees g as these options change them.
-func (o Options) Label(g impls.Guarantees) impls.Guarantees {
-	if o.HandOver == impls.Shared || g.HandsOver != "" && o.HandOver != "" {
-		g.HandsOver = o.HandOver
-	}
-	return g
 }
 
 // Variant is an implementation of this family.

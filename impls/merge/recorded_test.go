@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"watchlab/impls"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -48,7 +47,7 @@ func TestRecordedStreams(t *testing.T) {
 		lists, incremental := streamsOf(node.Events[:min(len(node.Events), maxEvents)])
 		var final map[string]*v1.Pod
 		for how, streams := range map[string]map[string][]merge.PodUpdate{"lists": lists, "incremental": incremental} {
-			want := playStreams(t, reference, merge.Options{}, streams)
+			want := playStreams(t, reference, streams)
 			if final == nil {
 				final = want.state
 			} else if diff := gocmp.Diff(final, want.state); diff != "" {
@@ -58,14 +57,9 @@ func TestRecordedStreams(t *testing.T) {
 				if v.Baseline() {
 					continue
 				}
-				for _, opts := range []merge.Options{
-					{HandOver: impls.Owned},
-					{HandOver: impls.Shared},
-				} {
-					t.Run(fmt.Sprintf("%s/%s/%s/handover=%s", name, how, v.Name, opts.HandOver), func(t *testing.T) {
-						playStreams(t, v, opts, streams).compare(t, want)
-					})
-				}
+				t.Run(fmt.Sprintf("%s/%s/%s", name, how, v.Name), func(t *testing.T) {
+					playStreams(t, v, streams).compare(t, want)
+				})
 			}
 		}
 	}
@@ -116,9 +110,9 @@ type played struct {
 }
 
 // playStreams runs the streams of all sources concurrently.
-func playStreams(t *testing.T, v merge.Variant, opts merge.Options, streams map[string][]merge.PodUpdate) played {
+func playStreams(t *testing.T, v merge.Variant, streams map[string][]merge.PodUpdate) played {
 	t.Helper()
-	m, err := v.New(opts)
+	m, err := v.New(merge.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,15 +2,12 @@ package merge
 
 import (
 	"context"
-	"fmt"
 	"reflect"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-
-	"watchlab/impls"
 )
 
 // reference merges like kubelet v1.31 (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go).
@@ -32,10 +29,6 @@ func newReference(opts Options) (Merger, error) {
 	r := &reference{pods: make(map[string]map[types.UID]*v1.Pod)}
 	if err := r.mux.init(opts); err != nil {
 		return nil, err
-	}
-	if r.HandOver != impls.Owned {
-		return nil, fmt.Errorf("%w: HandOver %q: kubelet copies what it hands over (allowed: %s)",
-			impls.ErrOptions, opts.HandOver, impls.Owned)
 	}
 	r.mux.run = r.run
 	return r, nil

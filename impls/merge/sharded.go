@@ -89,7 +89,7 @@ func (m *sharded) shard(name string) *shard {
 	have := *m.shards.Load()
 	s := find(have, name)
 	if s == nil {
-		s = &shard{source: newSource(name, m.Options)}
+		s = &shard{source: newSource(name)}
 		more := append(have[:len(have):len(have)], s)
 		m.shards.Store(&more)
 	}

@@ -3,8 +3,6 @@ package merge
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"watchlab/impls"
 )
 
 // source holds the pods of one source and computes what an update changes. It has
@@ -31,12 +29,10 @@ import (
 // # Held pods
 //
 // A held pod is never written to. A change makes a shallow copy with the changed
-// parts. So the sender can copy deeply without a lock, and receivers can share
-// held pods. If they do not share, a changed status needs no copy here.
+// parts; a changed status needs none. So the sender can copy deeply without a lock.
 type source struct {
 	name       string
 	versioned  bool   // pods with the same UID and resourceVersion are equal
-	shares     bool   // held pods are sent without a copy ([impls.Shared])
 	set        bool   // true after the first SET
 	generation uint64 // of the current update
 	byUID      map[types.UID]*entry
@@ -80,7 +76,7 @@ func (t *states) of(name string) *source {
 			return s
 		}
 	}
-	s := newSource(name, t.Options)
+	s := newSource(name)
 	t.all = append(t.all, s)
 	return s
 }
@@ -88,7 +84,6 @@ func (t *states) of(name string) *source {
 // entry is a held pod.
 type entry struct {
 	held
-	version *version // the memory of pod; nil unless held pods are shared
 	// received is the last received pointer. Keeping it ensures that no other pod gets its address.
 	received *v1.Pod
 	name     *fullName // of the last received pod
@@ -103,11 +98,10 @@ type fullName struct {
 	text    string
 }
 
-func newSource(name string, opts Options) *source {
+func newSource(name string) *source {
 	return &source{
 		name:      name,
 		versioned: name == APISource,
-		shares:    opts.HandOver == impls.Shared,
 		byUID:     make(map[types.UID]*entry),
 		names:     make(map[string]*fullName),
 	}
@@ -210,7 +204,7 @@ func (s *source) add(pod *v1.Pod, name *fullName) *entry {
 	e := &entry{received: pod, name: name, born: s.generation}
 	first := s.hold(e, pod)
 	first.Annotations = firstAnnotations(s.name, pod.Annotations)
-	e.status = s.statusOf(first, pod)
+	e.status = &pod.Status
 	name.entries++
 	s.byUID[pod.UID] = e
 	s.byPointer.put(pod, e)
@@ -221,22 +215,9 @@ func (s *source) add(pod *v1.Pod, name *fullName) *entry {
 // hold stores a shallow copy of a pod in an entry and returns it. The caller may
 // write to it until others see it.
 func (s *source) hold(e *entry, pod *v1.Pod) *v1.Pod {
-	if s.shares {
-		e.version = &version{pod: *pod}
-		e.pod = &e.version.pod
-	} else {
-		e.pod = new(v1.Pod)
-		*e.pod = *pod
-	}
+	e.pod = new(v1.Pod)
+	*e.pod = *pod
 	return e.pod
-}
-
-// statusOf returns the status of a held pod, as received.
-func (s *source) statusOf(held, received *v1.Pod) *v1.PodStatus {
-	if s.shares {
-		return &held.Status
-	}
-	return &received.Status
 }
 
 // move records the new pointer of a pod.
@@ -272,7 +253,7 @@ func (s *source) change(e *entry, pod *v1.Pod) {
 	changed.DeletionGracePeriodSeconds = pod.DeletionGracePeriodSeconds
 	changed.Annotations = mergeAnnotations(before.Annotations, pod.Annotations)
 	changed.Status = pod.Status
-	e.status = s.statusOf(changed, pod)
+	e.status = &pod.Status
 	e.body = nil
 	if pod.DeletionTimestamp != nil {
 		s.changes.add(DELETE, e)
@@ -282,14 +263,9 @@ func (s *source) change(e *entry, pod *v1.Pod) {
 }
 
 func (s *source) reconcile(e *entry, pod *v1.Pod) {
-	if s.shares {
-		s.hold(e, e.pod).Status = pod.Status
-		e.status = &e.pod.Status
-	} else {
-		e.status = &pod.Status
-		if e.body == nil {
-			e.body = &body{}
-		}
+	e.status = &pod.Status
+	if e.body == nil {
+		e.body = &body{}
 	}
 	s.changes.add(RECONCILE, e)
 }

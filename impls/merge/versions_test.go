@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"watchlab/impls"
 	"watchlab/impls/conformance"
 	"watchlab/impls/merge"
 )
@@ -66,25 +65,4 @@ func notifications(t *testing.T, v merge.Variant, source string, updates ...merg
 		got = append(got, update)
 	}
 	return got
-}
-
-func TestLabel(t *testing.T) {
-	owned := impls.Guarantees{Order: impls.OrderTotal}
-	shared := owned
-	shared.HandsOver = impls.Shared
-	for _, tt := range []struct {
-		options merge.Options
-		of      impls.Guarantees
-		want    impls.Guarantees
-	}{
-		{merge.Options{}, owned, owned},
-		{merge.Options{HandOver: impls.Owned}, owned, owned},
-		{merge.Options{HandOver: impls.Shared}, owned, shared},
-		{merge.Options{}, shared, shared},
-		{merge.Options{HandOver: impls.Owned}, shared, impls.Guarantees{Order: impls.OrderTotal, HandsOver: impls.Owned}},
-	} {
-		if got := tt.options.Label(tt.of); got != tt.want {
-			t.Errorf("%+v makes of %v: %v, want %v", tt.options, tt.of, got, tt.want)
-		}
-	}
 }
