@@ -7,8 +7,7 @@
 //
 // # What every variant guarantees
 //
-//   - The bytes of net/http for any valid body. Variants whose guarantees trust nobody return its bytes and its
-//     errors for any other body too.
+//   - The bytes of net/http for any valid body, and its bytes and its errors for any other body.
 //   - An event before its member ends, since the API server flushes the compressor before it closes the member.
 //     net/http holds back the last bytes of a member without such a flush until the next one begins; members
 //     does not.
@@ -19,12 +18,11 @@
 package inflate
 
 import (
-	stdgzip "compress/gzip"
+	"compress/gzip"
 	"io"
 	"net/http"
 	"strings"
 
-	"github.com/klauspost/compress/gzip"
 	"k8s.io/client-go/rest"
 
 	"watchlab/impls"
@@ -49,14 +47,10 @@ const Default = "clientgo"
 var registry = impls.NewRegistry[Options, Decompressor](impls.Inflate)
 
 func init() {
-	std := lazily(func(r io.Reader) (io.Reader, error) { return stdgzip.NewReader(r) })
-	fork := lazily(func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) })
+	std := func(body io.Reader) io.Reader { return &lazy{body: body} }
 	baseline := variant(Default, "net/http with compress/gzip", Decompressor{NewReader: std})
 	baseline.Upstream = "net/http"
 	Register(baseline)
-	klauspost := variant("klauspost", "github.com/klauspost/compress/gzip in place of compress/gzip", Decompressor{"gzip", fork})
-	klauspost.Guarantees[0].Trusts = "the server to send valid gzip: of a damaged body it returns less, or another error"
-	Register(klauspost)
 	Register(variant("members", "one decoder, its tables and buffers for all members of a stream",
 		Decompressor{"gzip", func(r io.Reader) io.Reader { return newMembers(r) }}))
 	Register(variant("none", "asks the server not to compress", Decompressor{Encoding: "identity"}))
@@ -122,22 +116,17 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // WrappedRoundTripper serves client-go, which looks for the transport below.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.base }
 
-// lazily returns a reader that is made when it is first read: before, a watch has no bytes.
-func lazily(open func(io.Reader) (io.Reader, error)) func(io.Reader) io.Reader {
-	return func(body io.Reader) io.Reader { return &lazy{body: body, open: open} }
-}
-
+// lazy opens a gzip reader when it is first read: before, a watch has no bytes.
 type lazy struct {
 	body io.Reader
-	open func(io.Reader) (io.Reader, error)
-	r    io.Reader
+	r    *gzip.Reader
 	err  error
 }
 
 // Read implements [io.Reader].
 func (l *lazy) Read(p []byte) (int, error) {
 	if l.r == nil && l.err == nil {
-		l.r, l.err = l.open(l.body)
+		l.r, l.err = gzip.NewReader(l.body)
 	}
 	if l.err != nil {
 		return 0, l.err
