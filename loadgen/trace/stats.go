@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -40,10 +39,8 @@ type ResourceStats struct {
 	Keys      int     `json:"keys"`      // number of keys with events
 	MostOfOne int     `json:"mostOfOne"` // number of events of the busiest key
 	TopTenth  float64 `json:"topTenth"`  // fraction of the events of the busiest tenth of the keys
-	// Zipf is the most likely exponent s: the key of rank r has a share proportional to r^-s.
-	Zipf   float64 `json:"zipf"`
-	Rate   []int   `json:"rate"` // events of each second
-	Counts []int   `json:"-"`    // events of each key, in descending order
+	Rate      []int   `json:"rate"`      // events of each second
+	Counts    []int   `json:"-"`         // events of each key, in descending order
 
 	sizes       []int64
 	pending     []keyEvent // events before the end of the initial list, if there is one
@@ -156,43 +153,6 @@ func (r *ResourceStats) finish() {
 		top += n
 	}
 	r.TopTenth = float64(top) / float64(events)
-	r.Zipf = zipf(r.Counts)
-}
-
-// zipf returns the maximum-likelihood exponent, between 0 and 5, for counts in descending
-// order. The likelihood has one maximum, where its slope is 0.
-func zipf(counts []int) float64 {
-	if len(counts) < 2 {
-		return 0
-	}
-	total, logs := 0.0, 0.0
-	for i, n := range counts {
-		total += float64(n)
-		logs += float64(n) * math.Log(float64(i+1))
-	}
-	// The mean of ln r falls as s grows.
-	mean := func(s float64) float64 {
-		sum, weighted := 0.0, 0.0
-		for i := range counts {
-			l := math.Log(float64(i + 1))
-			w := math.Exp(-s * l)
-			sum += w
-			weighted += w * l
-		}
-		return weighted / sum
-	}
-	low, high := 0.0, 5.0
-	if logs/total >= mean(low) {
-		return 0
-	}
-	for range 40 {
-		if s := (low + high) / 2; mean(s) > logs/total {
-			low = s
-		} else {
-			high = s
-		}
-	}
-	return (low + high) / 2
 }
 
 // FormatBytes writes a number of bytes with a decimal prefix.
@@ -201,12 +161,12 @@ func FormatBytes(n int64) string { return benchunit.Scale(float64(n), benchunit.
 // Table writes the statistics.
 func (m *Stats) Table(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "RESOURCE\tINITIAL\tEVENTS\tADDED\tMODIFIED\tDELETED\tEVENTS/S\tPEAK/S\tAT\tKEYS\tMOST OF ONE\tTOP 10%\tZIPF")
+	fmt.Fprintln(tw, "RESOURCE\tINITIAL\tEVENTS\tADDED\tMODIFIED\tDELETED\tEVENTS/S\tPEAK/S\tAT\tKEYS\tMOST OF ONE\tTOP 10%")
 	for _, r := range m.Resources {
 		events := r.Added + r.Modified + r.Deleted
-		fmt.Fprintf(tw, "%s\t%d\t%d\t%s\t%s\t%s\t%.1f\t%d\t%ds\t%d\t%d\t%.0f%%\t%.2f\n", r.Resource, r.Initial, events,
+		fmt.Fprintf(tw, "%s\t%d\t%d\t%s\t%s\t%s\t%.1f\t%d\t%ds\t%d\t%d\t%.0f%%\n", r.Resource, r.Initial, events,
 			percent(r.Added, events), percent(r.Modified, events), percent(r.Deleted, events),
-			r.PerSecond, r.Peak, r.PeakAt, r.Keys, r.MostOfOne, 100*r.TopTenth, r.Zipf)
+			r.PerSecond, r.Peak, r.PeakAt, r.Keys, r.MostOfOne, 100*r.TopTenth)
 	}
 	fmt.Fprintln(tw, "\nRESOURCE\tOBJECTS\tMIN\tMEDIAN\tP99\tMAX")
 	for _, r := range m.Resources {

@@ -3,7 +3,6 @@ package trace
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -38,21 +37,5 @@ func TestStats(t *testing.T) {
 	}
 	if fmt.Sprint(r.Rate, r.Counts) != "[0 1 0 2 0 1] [3 1]" {
 		t.Errorf("rate %v, counts %v", r.Rate, r.Counts)
-	}
-}
-
-// TestZipf: zipf finds the exponent of generated counts.
-func TestZipf(t *testing.T) {
-	for _, s := range []float64{0, 0.5, 1, 1.5} {
-		counts := make([]int, 200)
-		for i := range counts {
-			counts[i] = int(math.Round(1e7 * math.Pow(float64(i+1), -s)))
-		}
-		if got := zipf(counts); math.Abs(got-s) > 0.01 {
-			t.Errorf("exponent %.3f, want %g", got, s)
-		}
-	}
-	if got := zipf([]int{5}); got != 0 {
-		t.Errorf("of one key: %g", got)
 	}
 }
