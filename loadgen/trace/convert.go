@@ -104,23 +104,17 @@ type ConvertOptions struct {
 	Format     string        // empty for that of a file's name, see [FormatOf]
 	From, To   time.Duration // part of the recording; its times count from From. To 0 means the end
 	Resources  []string      // resources to write, such as pods or apps/v1/deployments; empty for all
-	ByClock    bool          // merge by the time of day, not from each start
 	Tool       string        // for the header
 	Transform  func(Frame) (Frame, error)
 	Anonymised bool // by Transform
 }
 
-// ErrNoStart means that a recording without a start cannot be merged by the time of day.
-var ErrNoStart = errors.New("one of the recordings doesn't say when it began")
-
 // Convert writes recordings, merged by time, in a format. It leaves out what cannot be read, and fits events to the
 // ones before. The state at From becomes the initial list.
 func Convert(ctx context.Context, to io.Writer, opts ConvertOptions, inputs ...*Input) error {
-	h, err := opts.header(inputs)
-	if err != nil {
-		return err
-	}
+	h := opts.header(inputs)
 	var w *Writer
+	var err error
 	if opts.Format == AsTrace {
 		if w, err = NewWriter(to, h); err != nil {
 			return err
@@ -136,18 +130,13 @@ func Convert(ctx context.Context, to io.Writer, opts ConvertOptions, inputs ...*
 }
 
 // header returns the header of the result, and shifts the times of the inputs to its start.
-func (o *ConvertOptions) header(inputs []*Input) (Header, error) {
+func (o *ConvertOptions) header(inputs []*Input) Header {
 	h := inputs[0].Header()
 	h.Origin = cmp.Or(h.Origin, "converted from "+inputs[0].Format())
 	h.Tool = o.Tool
 	for _, in := range inputs[1:] {
 		g := in.Header()
 		h.Origin, h.Anonymised = "merged", h.Anonymised && g.Anonymised
-		if o.ByClock && (h.Started.IsZero() || g.Started.IsZero()) {
-			return h, ErrNoStart
-		} else if o.ByClock && g.Started.Before(h.Started) {
-			h.Started = g.Started
-		}
 		for _, r := range g.Resources {
 			if !slices.Contains(h.Resources, r) {
 				h.Resources = append(h.Resources, r)
@@ -157,14 +146,11 @@ func (o *ConvertOptions) header(inputs []*Input) (Header, error) {
 	h.Anonymised = h.Anonymised || o.Anonymised
 	for _, in := range inputs {
 		in.shift = -o.From
-		if o.ByClock {
-			in.shift += in.Header().Started.Sub(h.Started)
-		}
 	}
 	if !h.Started.IsZero() {
 		h.Started = h.Started.Add(o.From)
 	}
-	return h, nil
+	return h
 }
 
 // FormatOf returns the format for a file's name; "-" is standard output.

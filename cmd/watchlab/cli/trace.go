@@ -85,8 +85,8 @@ which has none. It leaves out what cannot be read, and adjusts events to the one
 the result can be played.
 
 --from and --to select a part, whose times count from --from; the state at --from becomes its
-initial list. Several recordings are merged by time, from the start of each or, with --by-clock,
-from the earliest start; objects of one name count as one object.`,
+initial list. Several recordings are merged by time from the start of each; objects of one name
+count as one object.`,
 		Example: `  watchlab trace convert storm.jsonl.zst - --format watch
   watchlab trace convert storm.jsonl.zst.partial storm.jsonl.zst    # after a kill
   watchlab trace convert storm.jsonl.zst piece.jsonl.zst --from 30s --to 1m
@@ -104,7 +104,6 @@ from the earliest start; objects of one name count as one object.`,
 	fl.Lookup("to").DefValue = "end"
 	fl.StringSliceVar(&opts.Resources, "resource", nil, "resources to write, such as pods or apps/v1/deployments (default: all)")
 	fl.BoolVar(&opts.Anonymised, "anonymise", false, "replace names and values")
-	fl.BoolVar(&opts.ByClock, "by-clock", false, "merge by the time of day (default: from each start)")
 	fl.BoolVar(&overwrite, "overwrite", false, "replace an existing file")
 	return cmd
 }
@@ -133,9 +132,6 @@ func convert(cmd *cobra.Command, opts trace.ConvertOptions, overwrite bool, name
 		err = write(cmd.OutOrStdout())
 	} else {
 		err = writeFile(out, overwrite, write)
-	}
-	if errors.Is(err, trace.ErrNoStart) {
-		return badFlag("by-clock", trace.ErrNoStart)
 	}
 	var faults []*trace.Error
 	for _, in := range inputs {
