@@ -254,7 +254,6 @@ func (s *source) change(e *entry, pod *v1.Pod) {
 	changed.Annotations = mergeAnnotations(before.Annotations, pod.Annotations)
 	changed.Status = pod.Status
 	e.status = &pod.Status
-	e.body = nil
 	if pod.DeletionTimestamp != nil {
 		s.changes.add(DELETE, e)
 	} else {
@@ -264,9 +263,6 @@ func (s *source) change(e *entry, pod *v1.Pod) {
 
 func (s *source) reconcile(e *entry, pod *v1.Pod) {
 	e.status = &pod.Status
-	if e.body == nil {
-		e.body = &body{}
-	}
 	s.changes.add(RECONCILE, e)
 }
 

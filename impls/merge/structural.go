@@ -3,13 +3,12 @@ package merge
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"unsafe"
 )
 
-// This file compiles the equality of a type ahead of time, pack.go its deep copy. [equalOf] walks a type
+// This file compiles the equality of a type ahead of time. [equalOf] walks a type
 // once with reflect. It returns a function with the result of reflect.DeepEqual that does not walk the
 // type again. Fixed-size parts are compared as memory. Strings, slices, pointers and maps[string]string
 // are compared directly. The function compares cheap fields first and stops at the first difference. Floats, funcs,
@@ -18,18 +17,11 @@ import (
 // As with reflect.DeepEqual, nil and empty slices and maps differ, unexported
 // fields count, and identical pointers and slices are equal.
 
-// option adds types that [equalOf] compares and [newPacker] copies.
+// option adds types that [equalOf] compares.
 type option func(*compiler)
 
-// mapValue is the value of a map for [mapsOf]. API types have this method.
-type mapValue[V any] interface {
-	comparable
-	DeepCopy() V
-}
-
-// mapsOf compares maps from K to V without reflect, including named types of them,
-// and lets a [packer] copy them.
-func mapsOf[K comparable, V mapValue[V]]() option {
+// mapsOf compares maps from K to V without reflect, including named types of them.
+func mapsOf[K, V comparable]() option {
 	return func(c *compiler) {
 		// The plan of the element is built when the type is reached, so that
 		// options apply in any order.
@@ -56,27 +48,7 @@ func mapsOf[K comparable, V mapValue[V]]() option {
 				}
 				return true
 			}
-			deep := func(at unsafe.Pointer) bool {
-				for _, v := range *(*map[K]V)(at) {
-					if elem.refers(unsafe.Pointer(&v)) {
-						return true
-					}
-				}
-				return false
-			}
-			clone := func(at unsafe.Pointer, deep bool) {
-				m := (*map[K]V)(at)
-				if !deep {
-					*m = maps.Clone(*m)
-					return
-				}
-				copied := make(map[K]V, len(*m))
-				for k, v := range *m {
-					copied[k] = v.DeepCopy()
-				}
-				*m = copied
-			}
-			return step{kind: typedMap, equal: equal, deep: deep, clone: clone}
+			return step{kind: typedMap, equal: equal}
 		}
 	}
 }
@@ -85,13 +57,6 @@ func mapsOf[K comparable, V mapValue[V]]() option {
 // or change during the call. The function is safe for concurrent use, and does not allocate. equalOf panics if T has a
 // part that it cannot compare, as at program start with a release of k8s.io/api whose pods have one.
 func equalOf[T any](options ...option) func(a, b *T) bool {
-	p := compile[T](options)
-	return func(a, b *T) bool {
-		return p.equal(unsafe.Pointer(a), unsafe.Pointer(b))
-	}
-}
-
-func compile[T any](options []option) *plan {
 	c := &compiler{
 		maps:  make(map[reflect.Type]func(*compiler) step),
 		plans: make(map[reflect.Type]*plan),
@@ -99,7 +64,10 @@ func compile[T any](options []option) *plan {
 	for _, option := range options {
 		option(c)
 	}
-	return c.plan(reflect.TypeFor[T]())
+	p := c.plan(reflect.TypeFor[T]())
+	return func(a, b *T) bool {
+		return p.equal(unsafe.Pointer(a), unsafe.Pointer(b))
+	}
 }
 
 // kind is the operation of a step.
@@ -124,13 +92,10 @@ type step struct {
 	size  uintptr
 	plan  *plan
 	equal func(a, b unsafe.Pointer) bool
-	deep  func(at unsafe.Pointer) bool       // whether values of a map refer to other memory
-	clone func(at unsafe.Pointer, deep bool) // replaces the map by a copy
 }
 
 // plan compares values of one type.
 type plan struct {
-	typ   reflect.Type
 	steps []step
 	// Types have dozens of strings, pointers and slices, most of them empty or identical. They are
 	// compared first. They are separate from the other steps to use little memory.
@@ -170,7 +135,7 @@ func (c *compiler) plan(t reflect.Type) *plan {
 		panic(fmt.Sprintf("merge: %v contains itself", t))
 	}
 	c.plans[t] = nil
-	p = &plan{typ: t}
+	p = &plan{}
 	p.setSteps(merge(c.steps(t, 0, nil)))
 	c.plans[t] = p
 	return p
@@ -211,7 +176,7 @@ func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 			return append(to, s)
 		}
 		if t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String {
-			return append(to, step{kind: stringMap, off: off, deep: notDeep, clone: cloneStrings})
+			return append(to, step{kind: stringMap, off: off})
 		}
 	}
 	panic(fmt.Sprintf("merge: values of %v cannot be compared", t))
@@ -342,9 +307,8 @@ func sameMemory(a, b unsafe.Pointer, size uintptr) bool {
 	return unsafe.String((*byte)(a), size) == unsafe.String((*byte)(b), size)
 }
 
-// The functions of a stringMap also serve maps of named string types, which have
-// the memory layout and hash of map[string]string.
-
+// sameStrings also serves maps of named string types, which have the memory layout and hash of
+// map[string]string.
 func sameStrings(a, b map[string]string) bool {
 	if len(a) != len(b) || (a == nil) != (b == nil) {
 		return false
@@ -358,11 +322,4 @@ func sameStrings(a, b map[string]string) bool {
 		}
 	}
 	return true
-}
-
-func notDeep(unsafe.Pointer) bool { return false }
-
-func cloneStrings(at unsafe.Pointer, _ bool) {
-	m := (*map[string]string)(at)
-	*m = maps.Clone(*m)
 }
