@@ -93,7 +93,7 @@ func (i *Injector) write(h http.Handler, rw http.ResponseWriter, r *request) {
 	if answer.Code < http.StatusMultipleChoices && i.trigger(r, after) != nil {
 		panic(http.ErrAbortHandler)
 	}
-	if f, hit := i.hit(r, LostAnswer); hit && answer.Code < http.StatusMultipleChoices {
+	if f, hit := i.hit(r, LostAnswer.is); hit && answer.Code < http.StatusMultipleChoices {
 		f.write(rw, r)
 		return
 	}
@@ -142,7 +142,7 @@ func (i *Injector) old(r *request) (*request, *failure) {
 	if version == 0 || r.Verb == "watch" && !initial {
 		return r, nil
 	}
-	if _, hit := i.hit(r, OldView); !hit {
+	if _, hit := i.hit(r, OldView.is); !hit {
 		return r, nil
 	}
 	if initial {
@@ -159,12 +159,12 @@ func (i *Injector) old(r *request) (*request, *failure) {
 	return &out, nil
 }
 
-// hit returns the answer of a fault of a name that lasts and is aimed at the request.
-func (i *Injector) hit(r *request, name Name) (failure, bool) {
+// hit returns the answer of the first fault that lasts, is aimed at the request, and is as asked for.
+func (i *Injector) hit(r *request, is func(*fault) bool) (failure, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := i.now()
-	k := slices.IndexFunc(i.faults, func(f fault) bool { return f.Name == name && f.until > now && f.aims(r) })
+	k := slices.IndexFunc(i.faults, func(f fault) bool { return f.until > now && f.aims(r) && is(&f) })
 	if k < 0 || !i.active() {
 		return failure{}, false
 	}
@@ -174,8 +174,8 @@ func (i *Injector) hit(r *request, name Name) (failure, bool) {
 		answer = f.answer(f.until - now)
 	}
 	i.note(Injection{Spec: k, Occurrence: f.window, Path: r.http.URL.Path, Detail: answer.detail})
-	if f.Count == 1 && f.Name != OldView {
-		f.until = 0 // It is one answer.
+	if f.once {
+		f.until = 0
 	}
 	return answer, true
 }

@@ -317,30 +317,22 @@ func (i *Injector) triggered(w *watcher) []injection {
 
 // refuse returns the failure for a request, and false if the server answers it.
 func (i *Injector) refuse(r *request) (failure, bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !i.active() {
-		return failure{}, false
-	}
-	now := i.now()
-	for k := range i.faults {
-		f := &i.faults[k]
-		if f.until <= now || f.traits.window && f.Name != Conflict || !f.aims(r) || f.Name == Gone && !r.resumes() ||
-			f.Name == Conflict && !slices.Contains([]string{"update", "patch", "delete"}, r.Verb) {
-			continue
+	answer, hit := i.hit(r, func(f *fault) bool {
+		if f.traits.window {
+			return f.Name == Conflict && slices.Contains([]string{"update", "patch", "delete"}, r.Verb)
 		}
-		if f.Name == Conflict {
-			f.until = 0 // It is one answer.
-		}
-		answer := f.answer(f.until - now)
-		i.note(Injection{Spec: k, Occurrence: f.window, Path: r.http.URL.Path, Detail: answer.detail})
+		return f.Name != Gone || r.resumes()
+	})
+	if hit {
 		return answer, true
 	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	c := i.collections[r.Resource]
-	if c == nil || r.version == 0 || r.version >= c.compacted || !r.needsHistory() {
+	if !i.active() || c == nil || r.version == 0 || r.version >= c.compacted || !r.needsHistory() {
 		return failure{}, false
 	}
-	answer := gone(0)
+	answer = gone(0)
 	answer.event = r.Verb == "watch"
 	i.note(Injection{
 		Spec: c.spec, Occurrence: i.faults[c.spec].occurrences, Path: r.http.URL.Path,

@@ -39,7 +39,7 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		f.write(rw, r)
 		return
 	}
-	if _, hit := i.hit(r, Latency); hit {
+	if _, hit := i.hit(r, Latency.is); hit {
 		select {
 		case <-time.After(latency):
 		case <-hr.Context().Done():
