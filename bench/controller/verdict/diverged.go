@@ -274,7 +274,9 @@ func difference(path string, want, have any) string {
 	h, both := have.(map[string]any)
 	if isMap && both {
 		var texts []string
-		for _, name := range slices.Sorted(maps.Keys(union(w, h))) {
+		all := maps.Clone(w)
+		maps.Copy(all, h)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
 			if text := difference(path+"."+name, w[name], h[name]); text != "" && len(texts) < 3 {
 				texts = append(texts, text)
 			}
@@ -295,12 +297,6 @@ func difference(path string, want, have any) string {
 		return ""
 	}
 	return fmt.Sprintf("%s: %s, without faults %s", path, short(have), short(want))
-}
-
-func union(a, b map[string]any) map[string]any {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	return all
 }
 
 func short(v any) string {
