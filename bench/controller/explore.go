@@ -154,23 +154,19 @@ func misses(p *record.Play, watched []schema.GroupResource) (out []missed) {
 	for i := range p.Accesses {
 		clients[p.Accesses[i].Client] = true
 	}
-	type object struct {
-		resource schema.GroupResource
-		key      string
-	}
-	changed, marked := map[object]time.Duration{}, map[object]time.Duration{}
+	changed, marked := map[record.ID]time.Duration{}, map[record.ID]time.Duration{}
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		o := object{c.Resource.GroupResource(), c.Key}
+		o := c.ID()
 		deleted := c.Type == watch.Deleted
 		if m, ok := c.Object.(metav1.Object); ok && !deleted && m.GetDeletionTimestamp() != nil && marked[o] == 0 {
 			marked[o] = c.At
 		}
-		if c.Type == watch.Added || c.At < early || clients[c.By] && !(deleted && marked[o] > 0) || !slices.Contains(watched, o.resource) ||
-			slices.ContainsFunc(out, func(m missed) bool { return m.resource == o.resource && m.deleted == deleted }) {
+		if c.Type == watch.Added || c.At < early || clients[c.By] && !(deleted && marked[o] > 0) || !slices.Contains(watched, o.Resource) ||
+			slices.ContainsFunc(out, func(m missed) bool { return m.resource == o.Resource && m.deleted == deleted }) {
 			continue
 		}
-		m := missed{resource: o.resource, deleted: deleted, from: c.At, to: c.At, marked: marked[o]}
+		m := missed{resource: o.Resource, deleted: deleted, from: c.At, to: c.At, marked: marked[o]}
 		if !deleted {
 			if m.from = changed[o]; m.from == 0 {
 				changed[o] = c.At

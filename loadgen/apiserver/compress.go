@@ -46,7 +46,7 @@ func (s *Server) beginsWithState(r *http.Request) bool {
 	q := r.URL.Query()
 	version := q.Get("resourceVersion")
 	byDefault := !q.Has("sendInitialEvents") && q.Get("resourceVersionMatch") == "" && (version == "" || version == "0")
-	return r.Method == http.MethodGet && isTrue(q["watch"]) && isTrue(q["allowWatchBookmarks"]) && (isTrue(q["sendInitialEvents"]) || byDefault)
+	return r.Method == http.MethodGet && wire.IsTrue(q["watch"]) && wire.IsTrue(q["allowWatchBookmarks"]) && (wire.IsTrue(q["sendInitialEvents"]) || byDefault)
 }
 
 // compressor is the answer of one request.

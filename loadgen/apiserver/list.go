@@ -62,14 +62,6 @@ func (req *request) query() (*query, error) {
 	return q, err
 }
 
-func isTrue(values []string) bool {
-	if len(values) == 0 {
-		return false
-	}
-	v := strings.ToLower(values[0])
-	return v != "0" && v != "false"
-}
-
 // continueToken is the start of the next page of a list, with a real server's fields.
 type continueToken struct {
 	Version         string `json:"v"`

@@ -37,42 +37,17 @@ func (t *target) hasSubresource() bool {
 	return ok || t.subresource == ""
 }
 
-// target parses a path: /api/VERSION/ or /apis/GROUP/VERSION/, an optional namespaces/NAMESPACE/,
-// and RESOURCE[/NAME[/SUBRESOURCE]]. It returns false for unknown resources.
+// target parses a path. It returns false for unknown resources.
 func (s *Server) target(path string) (target, bool) {
-	parts := strings.Split(strings.TrimPrefix(strings.TrimSuffix(path, "/"), "/"), "/")
-	if slices.Contains(parts, "") {
+	p, ok := wire.ParsePath(path)
+	if !ok || strings.Contains(path, "//") || strings.Contains(p.Subresource, "/") {
 		return target{}, false
 	}
-	var group, version string
-	switch {
-	case parts[0] == "api" && len(parts) > 2:
-		version, parts = parts[1], parts[2:]
-	case parts[0] == "apis" && len(parts) > 3:
-		group, version, parts = parts[1], parts[2], parts[3:]
-	default:
+	res, ok := s.registry.Lookup(p.Resource.Group, p.Resource.Version, p.Resource.Resource)
+	if !ok || res.Namespaced && p.Namespace == "" && p.Name != "" || !res.Namespaced && p.Namespace != "" {
 		return target{}, false
 	}
-	var t target
-	// namespaces/NAME/status belongs to the namespace itself.
-	own := group == "" && len(parts) == 3 && (parts[2] == resources.Status || parts[2] == resources.Finalize)
-	if parts[0] == "namespaces" && len(parts) > 2 && !own {
-		t.namespace, parts = parts[1], parts[2:]
-	}
-	res, ok := s.registry.Lookup(group, version, parts[0])
-	if !ok || len(parts) > 3 || (!res.Namespaced && t.namespace != "") {
-		return target{}, false
-	}
-	t.resource = res
-	if len(parts) > 1 {
-		t.name = parts[1]
-		if res.Namespaced && t.namespace == "" {
-			return target{}, false
-		}
-	}
-	if len(parts) > 2 {
-		t.subresource = parts[2]
-	}
+	t := target{resource: res, namespace: p.Namespace, name: p.Name, subresource: p.Subresource}
 	return t, res.Custom != nil || t.hasSubresource()
 }
 
@@ -99,7 +74,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 		return notAllowed()
 	}
 	query := r.URL.Query()
-	watching := verb == resources.List && isTrue(query["watch"])
+	watching := verb == resources.List && wire.IsTrue(query["watch"])
 	if !watching {
 		select {
 		case s.seats <- struct{}{}:

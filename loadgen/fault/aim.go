@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Hooks connect an injector with the programs whose requests it sees.
@@ -23,26 +25,25 @@ type Hooks struct {
 }
 
 // matches reports whether a resource, as in pods or deployments.apps, is that of a text, whose group may be missing.
-func matches(text, resource string) bool {
-	plural, _, _ := strings.Cut(resource, ".")
-	return text == "" || text == resource || text == plural
+func matches(text string, r schema.GroupVersionResource) bool {
+	return text == "" || text == r.Resource || text == r.GroupResource().String()
 }
 
 // aims reports whether the fault is aimed at a request.
 func (f *fault) aims(r *request) bool {
-	return (f.Client == "" || f.Client == r.client) && matches(f.Resource, r.resource) && (f.Verb == "" || f.Verb == r.verb)
+	return (f.Client == "" || f.Client == r.client) && matches(f.Resource, r.Resource) && (f.Verb == "" || f.Verb == r.Verb)
 }
 
 // writes reports whether a request is a write that takes effect.
 func (r *request) writes() bool {
-	return r.verb != "get" && r.verb != "list" && r.verb != "watch" && r.query.Get("dryRun") == ""
+	return r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" && r.Query.Get("dryRun") == ""
 }
 
 // is reports whether a request is one such as "create pods" or "write pods/status".
 func (r *request) is(text string) bool {
 	verb, of, _ := strings.Cut(text, " ")
 	resource, subresource, _ := strings.Cut(of, "/")
-	return r.writes() && (verb == "write" || verb == r.verb) && matches(resource, r.resource) && subresource == r.subresource
+	return r.writes() && (verb == "write" || verb == r.Verb) && matches(resource, r.Resource) && subresource == r.Subresource
 }
 
 // trigger counts a write and strikes with the faults that are due before or after it. It returns the fault among them
@@ -83,16 +84,16 @@ func (i *Injector) write(h http.Handler, rw http.ResponseWriter, r *request) {
 		panic(http.ErrAbortHandler)
 	}
 	if !i.answers {
-		h.ServeHTTP(rw, r.Request)
+		h.ServeHTTP(rw, r.http)
 		return
 	}
 	// The answer waits for what happens after the write.
 	answer := httptest.NewRecorder()
-	h.ServeHTTP(answer, r.Request)
+	h.ServeHTTP(answer, r.http)
 	if answer.Code < http.StatusMultipleChoices && i.trigger(r, after) != nil {
 		panic(http.ErrAbortHandler)
 	}
-	if f, hit := i.hit(r, LostAnswer); hit && answer.Code < http.StatusMultipleChoices {
+	if f, hit := i.hit(r, LostAnswer.is); hit && answer.Code < http.StatusMultipleChoices {
 		f.write(rw, r)
 		return
 	}
@@ -116,8 +117,8 @@ func (i *Injector) freeze(k int) {
 	i.mu.Lock()
 	known := maps.Clone(i.collections)
 	i.mu.Unlock()
-	for path, c := range known {
-		if !matches(i.faults[k].Resource, resourceOf(path)) {
+	for resource, c := range known {
+		if !matches(i.faults[k].Resource, resource) {
 			continue
 		}
 		if version, ok := c.version(); ok {
@@ -131,39 +132,39 @@ func (i *Injector) freeze(k int) {
 // old answers a list as a server that lags behind: with the state at the freeze. It refuses a watch with the initial
 // state, as a server without WatchList does, so that the client lists. It returns the request to serve.
 func (i *Injector) old(r *request) (*request, *failure) {
-	if r.Method != http.MethodGet || r.name != "" || r.query.Get("continue") != "" {
+	if r.http.Method != http.MethodGet || r.Name != "" || r.Query.Get("continue") != "" {
 		return r, nil
 	}
 	i.mu.Lock()
-	version := i.collections[r.collection].frozen
+	version := i.collections[r.Resource].frozen
 	i.mu.Unlock()
-	initial := r.watch && r.query.Get("sendInitialEvents") == "true"
-	if version == 0 || r.watch && !initial {
+	initial := r.Verb == "watch" && r.Query.Get("sendInitialEvents") == "true"
+	if version == 0 || r.Verb == "watch" && !initial {
 		return r, nil
 	}
-	if _, hit := i.hit(r, OldView); !hit {
+	if _, hit := i.hit(r, OldView.is); !hit {
 		return r, nil
 	}
 	if initial {
 		f := withoutWatchList()
 		return r, &f
 	}
-	changed := r.Clone(r.Context())
-	query := maps.Clone(r.query)
+	changed := r.http.Clone(r.http.Context())
+	query := maps.Clone(r.Query)
 	query.Set("resourceVersion", strconv.FormatUint(version, 10))
 	query.Set("resourceVersionMatch", "Exact")
-	changed.URL = &url.URL{Path: r.URL.Path, RawQuery: query.Encode()}
+	changed.URL = &url.URL{Path: r.http.URL.Path, RawQuery: query.Encode()}
 	out := *r
-	out.Request, out.query, out.version = changed, query, version
+	out.http, out.Query, out.version = changed, query, version
 	return &out, nil
 }
 
-// hit returns the answer of a fault of a name that lasts and is aimed at the request.
-func (i *Injector) hit(r *request, name Name) (failure, bool) {
+// hit returns the answer of the first fault that lasts, is aimed at the request, and is as asked for.
+func (i *Injector) hit(r *request, is func(*fault) bool) (failure, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := i.now()
-	k := slices.IndexFunc(i.faults, func(f fault) bool { return f.Name == name && f.until > now && f.aims(r) })
+	k := slices.IndexFunc(i.faults, func(f fault) bool { return f.until > now && f.aims(r) && is(&f) })
 	if k < 0 || !i.active() {
 		return failure{}, false
 	}
@@ -172,9 +173,9 @@ func (i *Injector) hit(r *request, name Name) (failure, bool) {
 	if f.answer != nil {
 		answer = f.answer(f.until - now)
 	}
-	i.note(Injection{Spec: k, Occurrence: f.window, Path: r.URL.Path, Detail: answer.detail})
-	if f.Count == 1 && f.Name != OldView {
-		f.until = 0 // It is one answer.
+	i.note(Injection{Spec: k, Occurrence: f.window, Path: r.http.URL.Path, Detail: answer.detail})
+	if f.once {
+		f.until = 0
 	}
 	return answer, true
 }

@@ -35,6 +35,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // ErrState means that Start was called twice or after Stop.
@@ -83,9 +85,9 @@ type Injector struct {
 	mu        sync.Mutex // guards all fields below and the state of the faults
 	startTime time.Time  // set by Start
 	stopped   bool       // set by Stop
-	// watches are open; collections are those requested, by path.
+	// watches are open; collections are those requested.
 	watches     map[*watcher]struct{}
-	collections map[string]*collection
+	collections map[schema.GroupVersionResource]*collection
 	opened      int // number of watches, for the random choices
 	// log holds up to logLimit injections, counts the number of hits of each fault.
 	log    []Injection
@@ -102,7 +104,7 @@ func NewHooked(specs []Spec, seed int64, hooks Hooks) (*Injector, error) {
 		hooks:       hooks,
 		seed:        uint64(seed),
 		watches:     map[*watcher]struct{}{},
-		collections: map[string]*collection{},
+		collections: map[schema.GroupVersionResource]*collection{},
 		counts:      map[Name]int{},
 	}
 	for k, s := range specs {
@@ -315,33 +317,25 @@ func (i *Injector) triggered(w *watcher) []injection {
 
 // refuse returns the failure for a request, and false if the server answers it.
 func (i *Injector) refuse(r *request) (failure, bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !i.active() {
-		return failure{}, false
-	}
-	now := i.now()
-	for k := range i.faults {
-		f := &i.faults[k]
-		if f.until <= now || f.traits.window && f.Name != Conflict || !f.aims(r) || f.Name == Gone && !r.resumes() ||
-			f.Name == Conflict && !slices.Contains([]string{"update", "patch", "delete"}, r.verb) {
-			continue
+	answer, hit := i.hit(r, func(f *fault) bool {
+		if f.traits.window {
+			return f.Name == Conflict && slices.Contains([]string{"update", "patch", "delete"}, r.Verb)
 		}
-		if f.Name == Conflict {
-			f.until = 0 // It is one answer.
-		}
-		answer := f.answer(f.until - now)
-		i.note(Injection{Spec: k, Occurrence: f.window, Path: r.URL.Path, Detail: answer.detail})
+		return f.Name != Gone || r.resumes()
+	})
+	if hit {
 		return answer, true
 	}
-	c := i.collections[r.collection]
-	if c == nil || r.version == 0 || r.version >= c.compacted || !r.needsHistory() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	c := i.collections[r.Resource]
+	if !i.active() || c == nil || r.version == 0 || r.version >= c.compacted || !r.needsHistory() {
 		return failure{}, false
 	}
-	answer := gone(0)
-	answer.event = r.watch
+	answer = gone(0)
+	answer.event = r.Verb == "watch"
 	i.note(Injection{
-		Spec: c.spec, Occurrence: i.faults[c.spec].occurrences, Path: r.URL.Path,
+		Spec: c.spec, Occurrence: i.faults[c.spec].occurrences, Path: r.http.URL.Path,
 		Detail: fmt.Sprintf("%s: version %d, compacted at %d", answer.detail, r.version, c.compacted),
 	})
 	return answer, true

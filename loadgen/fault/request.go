@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,98 +22,30 @@ import (
 
 // request is a parsed request below a resource.
 type request struct {
-	*http.Request
-	// collection is the path of the resource, without namespace and name.
-	collection string
-	resource   string // as in pods or deployments.apps
-	// name and subresource are those of an object; verb is as in RBAC, and client the program by [Hooks].
-	name, subresource, verb, client string
-	watch                           bool
-	query                           url.Values
-	version                         uint64 // resourceVersion of the query; 0 for none
+	http *http.Request
+	wire.Request
+	client  string // the program by [Hooks]
+	version uint64 // resourceVersion of the query; 0 for none
 }
 
 // read parses a request. It returns false if the path is not below a resource.
 func read(r *http.Request) (*request, bool) {
-	path, ok := collectionOf(r.URL.Path)
-	if !ok {
-		return nil, false
-	}
-	q := r.URL.Query()
-	out := &request{Request: r, collection: path, query: q}
-	if values, ok := q["watch"]; ok && r.Method == http.MethodGet {
-		// apimachinery takes all other values as true.
-		out.watch = values[0] != "false" && values[0] != "0"
-	}
-	out.version, _ = strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
-	out.resource = resourceOf(path)
-	plural, _, _ := strings.Cut(out.resource, ".")
-	_, object, _ := strings.Cut(r.URL.Path[min(len(r.URL.Path), len(path)-len(plural)):], "/"+plural)
-	if _, below, ok := strings.Cut(r.URL.Path, "/namespaces/"); ok && plural != "namespaces" {
-		_, object, _ = strings.Cut(below, "/"+plural)
-	}
-	out.name, out.subresource, _ = strings.Cut(strings.Trim(object, "/"), "/")
-	out.verb = verbOf(out)
-	return out, true
-}
-
-func verbOf(r *request) string {
-	switch r.Method {
-	case http.MethodPost:
-		return "create"
-	case http.MethodPut:
-		return "update"
-	case http.MethodPatch:
-		return "patch"
-	case http.MethodDelete:
-		if r.name == "" {
-			return "deletecollection"
-		}
-		return "delete"
-	}
-	switch {
-	case r.watch:
-		return "watch"
-	case r.name == "":
-		return "list"
-	}
-	return "get"
-}
-
-// resourceOf returns the resource of a collection's path, as in pods or deployments.apps.
-func resourceOf(path string) string {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	if plural := parts[len(parts)-1]; parts[0] == "apis" {
-		return plural + "." + parts[1]
-	}
-	return parts[len(parts)-1]
-}
-
-// collectionOf returns the path of the resource in a path.
-func collectionOf(path string) (string, bool) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	n := map[string]int{"api": 2, "apis": 3}[parts[0]]
-	if n == 0 || len(parts) <= n {
-		return "", false
-	}
-	prefix, rest := parts[:n], parts[n:]
-	if rest[0] == "namespaces" && len(rest) > 2 {
-		rest = rest[2:]
-	}
-	return "/" + strings.Join(prefix, "/") + "/" + rest[0], true
+	line, ok := wire.ParseRequest(r)
+	version, _ := strconv.ParseUint(line.Query.Get("resourceVersion"), 10, 64)
+	return &request{http: r, Request: line, version: version}, ok
 }
 
 // resumes reports whether the request continues from an earlier answer.
 func (r *request) resumes() bool {
-	return r.needsHistory() && r.version > 0 || r.query.Get("continue") != ""
+	return r.needsHistory() && r.version > 0 || r.Query.Get("continue") != ""
 }
 
 // needsHistory reports whether the request needs more than the current state.
 func (r *request) needsHistory() bool {
-	if r.watch {
-		return r.query.Get("sendInitialEvents") != "true"
+	if r.Verb == "watch" {
+		return r.Query.Get("sendInitialEvents") != "true"
 	}
-	return r.query.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact)
+	return r.Query.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact)
 }
 
 // collection is the known state of a resource's path.
@@ -133,18 +64,21 @@ type collection struct {
 func (i *Injector) register(h http.Handler, r *request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.collections[r.collection] != nil {
+	if i.collections[r.Resource] != nil {
 		return
 	}
-	example := r.Clone(i.ctx)
+	example := r.http.Clone(i.ctx)
 	example.Method, example.Body, example.ContentLength = http.MethodGet, http.NoBody, 0
-	example.URL = &url.URL{Path: r.collection, RawQuery: "limit=1"}
+	example.URL = &url.URL{Path: "/apis/" + r.Resource.GroupVersion().String() + "/" + r.Resource.Resource, RawQuery: "limit=1"}
+	if r.Resource.Group == "" {
+		example.URL.Path = "/api/" + r.Resource.Version + "/" + r.Resource.Resource
+	}
 	example.RequestURI = example.URL.RequestURI()
 	example.Header.Set("Accept", wire.ContentJSON)
 	for _, name := range []string{"Accept-Encoding", "Content-Type", "Content-Length"} {
 		example.Header.Del(name)
 	}
-	i.collections[r.collection] = &collection{example: example, handler: h}
+	i.collections[r.Resource] = &collection{example: example, handler: h}
 }
 
 // compact records the current version of each collection; older versions are gone. It
@@ -227,7 +161,7 @@ func throttled(rest time.Duration) failure {
 // write answers with the failure.
 func (f *failure) write(w http.ResponseWriter, r *request) {
 	if f.event {
-		e := encodingOf(r.Header.Get("Accept"))
+		e := encodingOf(r.http.Header.Get("Accept"))
 		if frame, err := e.frame(watch.Error, &f.status); err == nil {
 			w.Header().Set("Content-Type", e.form().StreamType())
 			_, _ = w.Write(frame)

@@ -84,8 +84,8 @@ type traits struct {
 	event func(rest time.Duration) failure
 	// answer makes the answer to requests for a while; nil for none.
 	answer func(rest time.Duration) failure
-	// window: it hits requests for a while.
-	window bool
+	// window: it hits requests for a while; once: the first one only.
+	window, once bool
 }
 
 var all = []traits{
@@ -108,8 +108,8 @@ var aimed = []traits{
 	{name: Skip, duration: 2 * time.Second, lasts: true, event: gone},
 	{name: OldView, duration: 5 * time.Second, timed: true, window: true},
 	{name: Crash, duration: 200 * time.Millisecond, timed: true},
-	{name: LostAnswer, duration: 10 * time.Second, timed: true, window: true, answer: lost},
-	{name: Conflict, duration: 10 * time.Second, timed: true, window: true, answer: conflict},
+	{name: LostAnswer, duration: 10 * time.Second, timed: true, window: true, once: true, answer: lost},
+	{name: Conflict, duration: 10 * time.Second, timed: true, window: true, once: true, answer: conflict},
 	{name: Latency, duration: 2 * time.Second, timed: true, window: true},
 }
 
@@ -124,6 +124,8 @@ func Names() []Name {
 	}
 	return names
 }
+
+func (n Name) is(f *fault) bool { return f.Name == n }
 
 func (n Name) traits() (traits, bool) {
 	for _, t := range slices.Concat(all, aimed) {

@@ -39,7 +39,7 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		f.write(rw, r)
 		return
 	}
-	if _, hit := i.hit(r, Latency); hit {
+	if _, hit := i.hit(r, Latency.is); hit {
 		select {
 		case <-time.After(latency):
 		case <-hr.Context().Done():
@@ -47,14 +47,14 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		}
 	}
 	r, refused := i.old(r)
-	switch hr = r.Request; {
+	switch hr = r.http; {
 	case refused != nil:
 		refused.write(rw, r)
 		return
 	case r.writes():
 		i.write(h, rw, r)
 		return
-	case !r.watch:
+	case r.Verb != "watch":
 		h.ServeHTTP(rw, hr)
 		return
 	}
@@ -70,7 +70,7 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		lock:    make(chan struct{}, 1),
 		// A watch from a version has no initial state; for any other it is
 		// known when the bookmark comes that ends it.
-		settled: r.version > 0 && r.query.Get("sendInitialEvents") != "true",
+		settled: r.version > 0 && r.Query.Get("sendInitialEvents") != "true",
 		lasting: map[Name]injection{},
 	}
 	func() {
@@ -201,7 +201,7 @@ func (w *watcher) endBy(s injection, by ending, detail string) {
 func (w *watcher) note(s injection, detail string) {
 	w.inj.mu.Lock()
 	defer w.inj.mu.Unlock()
-	w.inj.note(Injection{Spec: s.spec, Occurrence: s.occurrence, Watch: w.id, Path: w.request.URL.Path, Detail: detail})
+	w.inj.note(Injection{Spec: s.spec, Occurrence: s.occurrence, Watch: w.id, Path: w.request.http.URL.Path, Detail: detail})
 }
 
 // rest returns the newest injection of a fault and its remaining time, 0 if it is over.

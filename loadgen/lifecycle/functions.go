@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -16,23 +17,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// addresses are those of nodes and pods. A pod has one of each pod CIDR of its node, and keeps it until it is gone. A
-// node without a CIDR takes blocks of 256 addresses, as many as its pods need.
+// addresses are those of nodes and pods. A pod has one of each pod CIDR of its node, else one of podNetwork, and keeps it
+// until it is gone.
 type addresses struct {
-	used   map[netip.Addr]bool
-	of     map[types.UID][]netip.Addr
-	next   map[netip.Prefix]netip.Addr // where to look next
-	blocks map[string]netip.Prefix     // of nodes; the last one
-	hosts  map[string]netip.Addr
-	block  netip.Addr // the next one
-	host   netip.Addr
+	used  map[netip.Addr]bool
+	of    map[types.UID][]netip.Addr
+	next  map[netip.Prefix]netip.Addr // where to look next
+	hosts map[string]netip.Addr
+	host  netip.Addr // the next one
 }
+
+const podNetwork = "10.0.0.0/10"
 
 func newAddresses() addresses {
 	return addresses{
 		used: map[netip.Addr]bool{}, of: map[types.UID][]netip.Addr{}, next: map[netip.Prefix]netip.Addr{},
-		blocks: map[string]netip.Prefix{}, hosts: map[string]netip.Addr{},
-		block: netip.AddrFrom4([4]byte{10, 1, 0, 0}), host: netip.AddrFrom4([4]byte{172, 16, 0, 1}),
+		hosts: map[string]netip.Addr{}, host: netip.AddrFrom4([4]byte{172, 16, 0, 1}),
 	}
 }
 
@@ -62,9 +62,6 @@ func (a *addresses) take(ip netip.Addr, uid types.UID) {
 
 // free returns the next free address of a prefix; an invalid one if there is none.
 func (a *addresses) free(p netip.Prefix) netip.Addr {
-	if !p.IsValid() {
-		return netip.Addr{}
-	}
 	first := p.Masked().Addr().Next() // The network itself is no address of a pod.
 	ip := a.next[p]
 	for range len(a.used) + 2 {
@@ -81,32 +78,21 @@ func (a *addresses) free(p netip.Prefix) netip.Addr {
 }
 
 // ofPod returns the addresses of a pod on a node with these CIDRs.
-func (a *addresses) ofPod(uid types.UID, node string, cidrs []string) []netip.Addr {
+func (a *addresses) ofPod(uid types.UID, cidrs []string) []netip.Addr {
 	if len(a.of[uid]) > 0 {
 		return a.of[uid]
 	}
-	var out []netip.Addr
-	for _, text := range cidrs {
+	for _, text := range slices.Concat(cidrs, []string{podNetwork}) {
+		if text == podNetwork && len(a.of[uid]) > 0 {
+			break
+		}
 		if p, err := netip.ParsePrefix(text); err == nil {
 			if ip := a.free(p); ip.IsValid() {
-				out = append(out, ip)
+				a.take(ip, uid)
 			}
 		}
 	}
-	for len(out) == 0 {
-		if ip := a.free(a.blocks[node]); ip.IsValid() {
-			out = append(out, ip)
-			break
-		}
-		a.blocks[node] = netip.PrefixFrom(a.block, 24)
-		for range 256 {
-			a.block = a.block.Next()
-		}
-	}
-	for _, ip := range out {
-		a.take(ip, uid)
-	}
-	return out
+	return a.of[uid]
 }
 
 // nodeIPs returns the internal addresses of a node, or one of its own if it has none.
@@ -139,7 +125,7 @@ func (c *Cluster) podIPs(node string, host bool, uid, _, _ string) (ips []string
 			cidrs = []string{n.Spec.PodCIDR}
 		}
 	}
-	for _, ip := range c.addresses.ofPod(cmp.Or(types.UID(uid), c.subject.meta.GetUID()), node, cidrs) {
+	for _, ip := range c.addresses.ofPod(cmp.Or(types.UID(uid), c.subject.meta.GetUID()), cidrs) {
 		ips = append(ips, ip.String())
 	}
 	return ips

@@ -25,8 +25,8 @@ import (
 )
 
 // This file has the filters of Kubernetes' scheduler (pkg/scheduler, v1.37), in its order and its words: taints, node
-// affinity, resources, topology spread and pod affinity, and volume claims before them. Of the scores, it has
-// preferred node affinity and PreferNoSchedule. It does not preempt. A node that is not ready counts as tainted, since
+// affinity, resources, topology spread and pod affinity, and volume claims before them. It has no scores: the next node
+// in turn that fits takes the pod. It does not preempt. A node that is not ready counts as tainted, since
 // no node controller taints it, and one without allocatable resources has room for all pods.
 
 // quantities are amounts: thousandths of cpu, whole numbers of all others.
@@ -226,7 +226,7 @@ func (c *Cluster) fit(ctx context.Context, pod *corev1.Pod) (node, message strin
 	if problem == "" {
 		helpless = 0
 		rules := c.rules(pod)
-		preferred, best, at := preferences(pod), int64(0), c.turn
+		at := c.turn
 		for i := range c.nodes {
 			o := c.nodes[(at+1+i)%total]
 			n, ok := o.object.(*corev1.Node)
@@ -241,12 +241,8 @@ func (c *Cluster) fit(ctx context.Context, pod *corev1.Pod) (node, message strin
 				}
 			}
 			if len(why) == 0 {
-				if score := preferred(n); node == "" || score > best {
-					node, best, c.turn = n.Name, score, (at+1+i)%total
-				}
-				if pod.Spec.Affinity == nil && best == 0 {
-					break
-				}
+				c.turn = (at + 1 + i) % total
+				return n.Name, "", nil
 			}
 			for _, reason := range why {
 				reasons[reason]++
@@ -255,9 +251,6 @@ func (c *Cluster) fit(ctx context.Context, pod *corev1.Pod) (node, message strin
 				helpless++
 			}
 		}
-	}
-	if node != "" {
-		return node, "", nil
 	}
 	preemption := unavailable(total, "", map[string]int{
 		"Preemption is not helpful for scheduling": helpless, "No preemption victims found for incoming pod": total - helpless,
@@ -278,25 +271,6 @@ func unavailable(total int, problem string, reasons map[string]int) string {
 	}
 	slices.Sort(texts)
 	return fmt.Sprintf("0/%d nodes are available: %s.", total, cmp.Or(problem, strings.Join(texts, ", ")))
-}
-
-// preferences returns the score of a node: the weights of its preferred affinity without taints that say PreferNoSchedule.
-func preferences(pod *corev1.Pod) func(*corev1.Node) int64 {
-	var terms *nodeaffinity.PreferredSchedulingTerms
-	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		terms, _ = nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
-	}
-	return func(n *corev1.Node) (score int64) {
-		if terms != nil {
-			score = terms.Score(n)
-		}
-		for i := range n.Spec.Taints {
-			if t := n.Spec.Taints[i : i+1]; t[0].Effect == corev1.TaintEffectPreferNoSchedule && !tolerates(pod, t) {
-				score -= 100
-			}
-		}
-		return score
-	}
 }
 
 func tolerates(pod *corev1.Pod, taints []corev1.Taint) bool {

@@ -81,6 +81,20 @@ func (a *Access) Writes() bool {
 	return !a.DryRun
 }
 
+// ID names an object. Versions of an API share it.
+type ID struct {
+	Resource schema.GroupResource
+	Key      string // namespace/name
+}
+
+func (i ID) String() string { return i.Resource.String() + " " + i.Key }
+
+// ID returns the name of the object.
+func (a *Access) ID() ID { return ID{a.Resource.GroupResource(), a.Key} }
+
+// ID returns the name of the object.
+func (c *Change) ID() ID { return ID{c.Resource.GroupResource(), c.Key} }
+
 // Background reports whether the object is written all the time, also by a program that is done: a lock or an event.
 func (a *Access) Background() bool { return a.Lock || background(a.Resource.Resource) }
 

@@ -34,8 +34,8 @@ type Recorder struct {
 	accesses []Access
 	changes  []Change
 	watches  map[*flight]struct{} // open
-	known    map[object]uint64    // newest version that a change or an answer showed
-	locks    map[object]bool      // objects other than leases that leaders lock
+	known    map[ID]uint64        // newest version that a change or an answer showed
+	locks    map[ID]bool          // objects other than leases that leaders lock
 	writers  map[writer]rhythm
 	leader   string // client that has written a lock last
 	activity Activity[time.Duration]
@@ -56,7 +56,7 @@ type Activity[T any] struct {
 // writer is a client's part in an object.
 type writer struct {
 	client, subresource string
-	object
+	ID
 }
 
 // rhythm is the last write of a writer.
@@ -65,16 +65,10 @@ type rhythm struct {
 	failed  bool
 }
 
-// object names an object. Versions of an API share it.
-type object struct {
-	resource schema.GroupResource
-	key      string
-}
-
 // NewRecorder returns a recorder whose time zero is now; see [Recorder.Start].
 func NewRecorder() *Recorder {
 	return &Recorder{
-		base: time.Now(), watches: map[*flight]struct{}{}, known: map[object]uint64{}, locks: map[object]bool{}, writers: map[writer]rhythm{},
+		base: time.Now(), watches: map[*flight]struct{}{}, known: map[ID]uint64{}, locks: map[ID]bool{}, writers: map[writer]rhythm{},
 	}
 }
 
@@ -96,8 +90,8 @@ func (r *Recorder) Observe(c apiserver.Change) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o := object{c.Resource.GroupResource(), c.Key}
-	if locked(o.resource, c.Object) {
+	o := out.ID()
+	if locked(o.Resource, c.Object) {
 		r.locks[o] = true
 	}
 	out.Lock = r.locks[o]
@@ -127,7 +121,7 @@ func locked(r schema.GroupResource, o runtime.Object) bool {
 }
 
 // learn notes a version of an object. The caller holds mu.
-func (r *Recorder) learn(o object, version uint64) { r.known[o] = max(r.known[o], version) }
+func (r *Recorder) learn(o ID, version uint64) { r.known[o] = max(r.known[o], version) }
 
 // Wrap returns a handler that records the requests to next which [apiserver.WithClient] has named, except
 // those for no resource (discovery, health). It keeps Flush, and other methods by Unwrap. It passes each
@@ -169,7 +163,7 @@ func (r *Recorder) begin(access Access, w http.ResponseWriter) *flight {
 		r.watches[f] = struct{}{}
 	}
 	if f.changes() {
-		f.known = r.known[object{f.Resource.GroupResource(), f.Key}]
+		f.known = r.known[f.ID()]
 	}
 	f.At = time.Since(r.base) // under mu: after all changes that known includes
 	return f
@@ -187,7 +181,7 @@ func (r *Recorder) end(f *flight, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.watches, f)
-	o := object{f.Resource.GroupResource(), f.Key}
+	o := f.ID()
 	if f.Version > 0 && f.Code < 300 {
 		f.Unchanged = f.Version == f.Based || f.Version <= f.known
 		r.learn(o, f.Version)
@@ -202,7 +196,7 @@ func (r *Recorder) end(f *flight, req *http.Request) {
 }
 
 // wrote follows the rhythm of a writer. The caller holds mu.
-func (r *Recorder) wrote(a *Access, o object) {
+func (r *Recorder) wrote(a *Access, o ID) {
 	w := writer{a.Client, a.Subresource, o}
 	before, known := r.writers[w]
 	now := rhythm{at: a.At, failed: a.Code == 0 || a.Code >= 400}

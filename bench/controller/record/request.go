@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -15,92 +14,37 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/storm"
 )
 
 // parse reads what the line of a request says. It returns false for a path below no resource.
 func parse(req *http.Request) (a Access, ok bool) {
-	t, name, ok := target(req.URL.Path)
+	r, ok := wire.ParseRequest(req)
 	if !ok {
 		return a, false
 	}
-	a.Resource, a.Subresource = t.resource, t.subresource
-	if a.Key = storm.ObjectKey(t.namespace, name); name == "" && t.namespace != "" {
-		a.Key = t.namespace + "/"
+	a.Resource, a.Subresource, a.Verb = r.Resource, r.Subresource, r.Verb
+	if a.Key = storm.ObjectKey(r.Namespace, r.Name); r.Name == "" && r.Namespace != "" {
+		a.Key = r.Namespace + "/"
 	}
-	var query url.Values
-	if req.URL.RawQuery != "" {
-		query = req.URL.Query()
-	}
-	a.DryRun = query.Get("dryRun") != ""
-	switch req.Method {
-	case http.MethodGet, http.MethodHead:
-		a.Verb = "get"
-		if watch, ok := query["watch"]; ok && isTrue(watch[0]) {
-			version := query.Get("resourceVersion")
-			a.Verb, a.State = "watch", version == "" || version == "0" || query.Get("sendInitialEvents") == "true"
-		} else if name == "" {
-			a.Verb, a.Continues = "list", query.Get("continue") != ""
-			a.State = !a.Continues
-		}
-	case http.MethodPost:
-		a.Verb = "create"
-	case http.MethodPut:
-		a.Verb = "update"
-	case http.MethodPatch:
-		a.Verb = "patch"
+	a.DryRun = r.Query.Get("dryRun") != ""
+	switch a.Verb {
+	case "watch":
+		version := r.Query.Get("resourceVersion")
+		a.State = version == "" || version == "0" || r.Query.Get("sendInitialEvents") == "true"
+	case "list":
+		a.Continues = r.Query.Get("continue") != ""
+		a.State = !a.Continues
+	case "patch":
 		if strings.HasPrefix(req.Header.Get("Content-Type"), "application/apply-patch+") {
 			a.Verb = "apply"
 		}
-	case http.MethodDelete:
-		a.Verb = "delete"
-		if name == "" {
-			a.Verb = "deletecollection"
-		}
-	default:
-		return a, false
 	}
 	return a, true
-}
-
-// isTrue reads a parameter as an API server does.
-func isTrue(value string) bool { return value != "0" && !strings.EqualFold(value, "false") }
-
-// path is the object of a request's path, without its name.
-type path struct {
-	resource               schema.GroupVersionResource
-	namespace, subresource string
-}
-
-// target reads a path.
-func target(text string) (p path, name string, ok bool) {
-	rest := strings.Trim(text, "/")
-	next := func() (part string) {
-		part, rest, _ = strings.Cut(rest, "/")
-		return part
-	}
-	switch next() {
-	case "api":
-	case "apis":
-		p.resource.Group = next()
-	default:
-		return p, "", false
-	}
-	p.resource.Version = next()
-	p.resource.Resource = next()
-	name = next()
-	// namespaces/NAME/status belongs to the namespace itself.
-	if p.resource.Resource == "namespaces" && rest != "" && rest != "status" && rest != "finalize" {
-		p.namespace = name
-		p.resource.Resource = next()
-		name = next()
-	}
-	p.subresource = rest
-	return p, name, p.resource.Resource != ""
 }
 
 // read reads the bodies of a write.

@@ -45,19 +45,19 @@ func (r *Rules) final(x *index) (out []Violation) {
 // finalState is the state at the end.
 type finalState struct {
 	*index
-	keys    []objectKey        // of all objects, sorted
-	written map[objectKey]bool // their status, by a controller
+	keys    []record.ID        // of all objects, sorted
+	written map[record.ID]bool // their status, by a controller
 }
 
 func (x *index) final() *finalState {
-	f := &finalState{index: x, written: map[objectKey]bool{}}
+	f := &finalState{index: x, written: map[record.ID]bool{}}
 	f.keys = slices.Collect(maps.Keys(x.objects))
-	slices.SortFunc(f.keys, func(a, b objectKey) int {
-		return cmp.Or(cmp.Compare(a.resource.Group, b.resource.Group), cmp.Compare(a.resource.Resource, b.resource.Resource), cmp.Compare(a.key, b.key))
+	slices.SortFunc(f.keys, func(a, b record.ID) int {
+		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Key, b.Key))
 	})
 	for _, i := range x.writes {
 		if a := &x.play.Accesses[i]; a.Subresource == "status" {
-			f.written[objectKey{a.Resource.GroupResource(), a.Key}] = true
+			f.written[a.ID()] = true
 		}
 	}
 	return f
@@ -70,7 +70,7 @@ func (f *finalState) check(r *final) (out []Violation) {
 		out = append(out, owned.failed...)
 	}
 	for _, k := range f.keys {
-		if !r.each.matches(k.resource) || f.gone(k) || r.written && !f.written[k] {
+		if !r.each.matches(k.Resource) || f.gone(k) || r.written && !f.written[k] {
 			continue
 		}
 		last := f.last(k)
@@ -132,7 +132,7 @@ type ownedCount struct {
 func (f *finalState) countOwned(o *owns) *ownedCount {
 	out := &ownedCount{count: map[types.UID]int{}, last: map[types.UID]*record.Change{}}
 	for _, k := range f.keys {
-		if !o.resource.matches(k.resource) {
+		if !o.resource.matches(k.Resource) {
 			continue
 		}
 		c := f.last(k)

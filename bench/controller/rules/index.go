@@ -18,33 +18,24 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// objectKey names an object. Versions of an API share it.
-type objectKey struct {
-	resource schema.GroupResource
-	key      string
-}
-
-func (k objectKey) String() string { return k.resource.String() + " " + k.key }
-
-func (k objectKey) split() (namespace, name string) {
-	if namespace, name, ok := strings.Cut(k.key, "/"); ok {
+// split returns the parts of a key.
+func split(key string) (namespace, name string) {
+	if namespace, name, ok := strings.Cut(key, "/"); ok {
 		return namespace, name
 	}
-	return "", k.key
+	return "", key
 }
-
-func keyOf(c *record.Change) objectKey { return objectKey{c.Resource.GroupResource(), c.Key} }
 
 // owner is an owner of an object, or an owner's owner.
 type owner struct {
-	objectKey
+	record.ID
 	uid types.UID
 }
 
 // index finds the objects of a play. Building it is linear in its changes.
 type index struct {
 	play    *record.Play
-	objects map[objectKey][]int32 // changes
+	objects map[record.ID][]int32 // changes
 	uids    map[types.UID]int32   // last change
 	writes  []int32               // successful writes, by arrival
 }
@@ -52,12 +43,12 @@ type index struct {
 func newIndex(p *record.Play) *index {
 	x := &index{
 		play:    p,
-		objects: make(map[objectKey][]int32, len(p.Changes)/4),
+		objects: make(map[record.ID][]int32, len(p.Changes)/4),
 		uids:    make(map[types.UID]int32, len(p.Changes)/4),
 	}
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		k := keyOf(c)
+		k := c.ID()
 		x.objects[k] = append(x.objects[k], int32(i))
 		if m := metaOf(c.Object); m != nil && m.GetUID() != "" {
 			x.uids[m.GetUID()] = int32(i)
@@ -84,7 +75,7 @@ func metaOf(o runtime.Object) metav1.Object {
 }
 
 // last returns the last change of an object, or nil.
-func (x *index) last(k objectKey) *record.Change {
+func (x *index) last(k record.ID) *record.Change {
 	if changes := x.objects[k]; len(changes) > 0 {
 		return &x.play.Changes[changes[len(changes)-1]]
 	}
@@ -92,7 +83,7 @@ func (x *index) last(k objectKey) *record.Change {
 }
 
 // at returns the state of an object at a time, or else its first one; nil for an unknown object.
-func (x *index) at(k objectKey, at time.Duration) metav1.Object {
+func (x *index) at(k record.ID, at time.Duration) metav1.Object {
 	changes := x.objects[k]
 	if len(changes) == 0 {
 		return nil
@@ -102,7 +93,7 @@ func (x *index) at(k objectKey, at time.Duration) metav1.Object {
 }
 
 // gone reports whether an object does not exist in the end.
-func (x *index) gone(k objectKey) bool {
+func (x *index) gone(k record.ID) bool {
 	c := x.last(k)
 	return c != nil && c.Type == watch.Deleted
 }
@@ -139,11 +130,11 @@ func (x *index) addOwners(out *[]owner, m metav1.Object, depth int) {
 // owner follows a reference by its UID, and by its kind and name if no change has shown the owner.
 func (x *index) owner(m metav1.Object, ref *metav1.OwnerReference) owner {
 	if i, ok := x.uids[ref.UID]; ok {
-		return owner{keyOf(&x.play.Changes[i]), ref.UID}
+		return owner{x.play.Changes[i].ID(), ref.UID}
 	}
 	gv, _ := schema.ParseGroupVersion(ref.APIVersion)
 	resource, _ := meta.UnsafeGuessKindToResource(gv.WithKind(ref.Kind))
-	return owner{objectKey{resource.GroupResource(), storm.ObjectKey(m.GetNamespace(), ref.Name)}, ref.UID}
+	return owner{record.ID{Resource: resource.GroupResource(), Key: storm.ObjectKey(m.GetNamespace(), ref.Name)}, ref.UID}
 }
 
 // controller returns the owners of expect: the controller, or each direct owner if none is one.

@@ -42,7 +42,7 @@ func (x *index) react(r *rule) ([]Reaction, []Violation) {
 		if err != nil {
 			// One is enough: the others fail alike.
 			if !failed {
-				violations = append(violations, Violation{r.name, keyOf(c).String(), "when: " + err.Error(), c})
+				violations = append(violations, Violation{r.name, c.ID().String(), "when: " + err.Error(), c})
 			}
 			failed = true
 			continue
@@ -81,7 +81,7 @@ func (x *index) react(r *rule) ([]Reaction, []Violation) {
 // late returns the violation of a rule's limit.
 func (x *index) late(r *rule, reaction *Reaction, alive bool) (Violation, bool) {
 	c := reaction.Event
-	v := Violation{Rule: r.name, Object: keyOf(c).String(), Last: c}
+	v := Violation{Rule: r.name, Object: c.ID().String(), Last: c}
 	switch {
 	case r.within == 0:
 		return v, false
@@ -149,7 +149,7 @@ func (m *matcher) by(client string) bool {
 type target struct {
 	*answer
 	x       *index
-	objects map[objectKey][]int32 // of itself, itsOwner and ownsIt
+	objects map[record.ID][]int32 // of itself, itsOwner and ownsIt
 	values  map[value][]int32     // of itOwns (UIDs) and sameName
 }
 
@@ -162,14 +162,14 @@ type value struct {
 const anywhere = "*"
 
 func (x *index) target(a *answer) *target {
-	t := &target{answer: a, x: x, objects: map[objectKey][]int32{}, values: map[value][]int32{}}
+	t := &target{answer: a, x: x, objects: map[record.ID][]int32{}, values: map[value][]int32{}}
 	for _, i := range x.writes {
 		w := &x.play.Accesses[i]
-		k := objectKey{w.Resource.GroupResource(), w.Key}
-		if !a.asksFor(w) || !a.resource.matches(k.resource) {
+		k := w.ID()
+		if !a.asksFor(w) || !a.resource.matches(k.Resource) {
 			continue
 		}
-		namespace, name := k.split()
+		namespace, name := split(k.Key)
 		switch a.relation {
 		case itself, itsOwner, ownsIt:
 			t.objects[k] = append(t.objects[k], i)
@@ -212,23 +212,23 @@ func (t *target) find(c *record.Change, object metav1.Object) (first *record.Acc
 			first = &accesses[list[n]]
 		}
 	}
-	one := func(k objectKey) {
+	one := func(k record.ID) {
 		exists, alive = true, alive || !t.x.gone(k)
 		look(t.objects[k])
 	}
-	k := keyOf(c)
-	namespace, name := k.split()
+	k := c.ID()
+	namespace, name := split(k.Key)
 	switch t.relation {
 	case itself:
 		one(k)
 	case itsOwner:
 		for _, o := range t.x.controller(object) {
-			one(o.objectKey)
+			one(o.ID)
 		}
 	case ownsIt:
 		for _, o := range t.x.owners(object) {
-			if t.resource.matches(o.resource) {
-				one(o.objectKey)
+			if t.resource.matches(o.Resource) {
+				one(o.ID)
 			}
 		}
 	case itOwns:

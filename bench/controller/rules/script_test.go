@@ -64,7 +64,7 @@ func outcome(r *Rules, p *record.Play) string {
 			rule = re.Rule
 			fmt.Fprintf(&b, "%s\n", rule)
 		}
-		fmt.Fprintf(&b, "  %v %s %s", re.Event.At, re.Event.Type, keyOf(re.Event))
+		fmt.Fprintf(&b, "  %v %s %s", re.Event.At, re.Event.Type, re.Event.ID())
 		if re.Phase != "" {
 			fmt.Fprintf(&b, " (%s)", re.Phase)
 		}
@@ -81,7 +81,7 @@ func outcome(r *Rules, p *record.Play) string {
 	for _, v := range r.Check(p) {
 		fmt.Fprintf(&b, "violation: %s: %s: %s", v.Rule, v.Object, v.Text)
 		if v.Last != nil {
-			fmt.Fprintf(&b, "; last change: %v %s %s", v.Last.At, v.Last.Type, keyOf(v.Last))
+			fmt.Fprintf(&b, "; last change: %v %s %s", v.Last.At, v.Last.Type, v.Last.ID())
 		}
 		b.WriteString("\n")
 	}
@@ -136,7 +136,7 @@ func playOf(t testing.TB, script string) *record.Play {
 			next = before.DeepCopy()
 			c.Before = typed(t, resource, before)
 		}
-		namespace, objectName := objectKey{key: key}.split()
+		namespace, objectName := split(key)
 		next.SetNamespace(namespace)
 		next.SetName(objectName)
 		next.SetResourceVersion(strconv.FormatUint(c.Version, 10))

@@ -25,19 +25,11 @@ import (
 // times, addresses and messages, and what the stand-in for the cluster writes.
 type Outcome struct {
 	settled bool
-	objects map[item]map[string]any // that exist at the end
-	groups  map[item]group
-	last    map[item]time.Duration // of the last change
-	deleted map[item][]*record.Access
+	objects map[record.ID]map[string]any // that exist at the end
+	groups  map[record.ID]group
+	last    map[record.ID]time.Duration // of the last change
+	deleted map[record.ID][]*record.Access
 }
-
-// item names an object.
-type item struct {
-	resource schema.GroupResource
-	key      string
-}
-
-func (i item) String() string { return i.resource.String() + " " + i.key }
 
 // group is what objects have in common whose names are made up.
 type group struct {
@@ -56,17 +48,17 @@ func (g group) String() string {
 // OutcomeOf returns the outcome of a play. The cost is linear in its changes.
 func OutcomeOf(p *record.Play) *Outcome {
 	o := &Outcome{
-		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[item]map[string]any{}, groups: map[item]group{}, last: map[item]time.Duration{},
-		deleted: map[item][]*record.Access{},
+		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[record.ID]map[string]any{}, groups: map[record.ID]group{}, last: map[record.ID]time.Duration{},
+		deleted: map[record.ID][]*record.Access{},
 	}
-	last := map[item]*record.Change{}
+	last := map[record.ID]*record.Change{}
 	simulated := map[schema.GroupResource]bool{} // the stand-in writes their status
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		if c.Background() {
 			continue
 		}
-		last[item{c.Resource.GroupResource(), c.Key}] = c
+		last[c.ID()] = c
 		if c.By == record.ByLifecycle && c.Type == watch.Modified {
 			simulated[c.Resource.GroupResource()] = true
 		}
@@ -81,8 +73,8 @@ func OutcomeOf(p *record.Play) *Outcome {
 			continue
 		}
 		u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
-		o.groups[k] = groupOf(k.resource, u)
-		if simulated[k.resource] {
+		o.groups[k] = groupOf(k.Resource, u)
+		if simulated[k.Resource] {
 			delete(u.Object, "status")
 			unstructured.RemoveNestedField(u.Object, "spec", "nodeName")
 		}
@@ -91,7 +83,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 	for i := range p.Accesses {
 		a := &p.Accesses[i]
 		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" {
-			k := item{a.Resource.GroupResource(), a.Key}
+			k := a.ID()
 			o.deleted[k] = append(o.deleted[k], a)
 		}
 	}
@@ -182,7 +174,7 @@ func Diverge(free, o *Outcome) Verdict {
 		differ++
 		v.show(at, fmt.Sprintf(format, args...))
 	}
-	missing, extra := map[group][]item{}, map[group][]item{}
+	missing, extra := map[group][]record.ID{}, map[group][]record.ID{}
 	for _, k := range sorted(free.objects) {
 		have, ok := o.objects[k]
 		if !ok {
@@ -213,12 +205,12 @@ func Diverge(free, o *Outcome) Verdict {
 	}
 	usual := map[schema.GroupResource]bool{} // deleted without faults
 	for k := range free.deleted {
-		usual[k.resource] = true
+		usual[k.Resource] = true
 	}
 	for _, k := range sorted(o.deleted) {
 		// Of an object that is there in the end the deletion was a mistake, unless it is one without faults, too.
 		all := o.deleted[k]
-		if !usual[k.resource] || o.objects[k] != nil && free.objects[k] != nil && len(all) > len(free.deleted[k]) {
+		if !usual[k.Resource] || o.objects[k] != nil && free.objects[k] != nil && len(all) > len(free.deleted[k]) {
 			fail(all[0].At, "%s deleted %s, and not without faults", all[0].Client, k)
 		}
 	}
@@ -230,14 +222,14 @@ func (g group) compare(other group) int {
 	return cmp.Compare(g.String()+"/"+g.namespace, other.String()+"/"+other.namespace)
 }
 
-func sorted[T any](of map[item]T) []item {
-	return slices.SortedFunc(maps.Keys(of), func(a, b item) int { return cmp.Compare(a.String(), b.String()) })
+func sorted[T any](of map[record.ID]T) []record.ID {
+	return slices.SortedFunc(maps.Keys(of), func(a, b record.ID) int { return cmp.Compare(a.String(), b.String()) })
 }
 
-func names(items []item) string {
+func names(items []record.ID) string {
 	text := items[0].String()
 	for _, i := range items[1:min(len(items), 3)] {
-		text += ", " + i.key
+		text += ", " + i.Key
 	}
 	if len(items) > 3 {
 		text += fmt.Sprintf(" and %d more", len(items)-3)
@@ -246,9 +238,9 @@ func names(items []item) string {
 }
 
 // nameless returns the contents of objects in an order of their own, without their names.
-func nameless(o *Outcome, items []item) (out []any) {
+func nameless(o *Outcome, items []record.ID) (out []any) {
 	for _, k := range items {
-		own := k.key[strings.LastIndex(k.key, "/")+1:]
+		own := k.Key[strings.LastIndex(k.Key, "/")+1:]
 		out = append(out, replaced(o.objects[k], func(text string) string { return strings.ReplaceAll(text, own, "any") }))
 	}
 	slices.SortFunc(out, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
@@ -282,7 +274,9 @@ func difference(path string, want, have any) string {
 	h, both := have.(map[string]any)
 	if isMap && both {
 		var texts []string
-		for _, name := range slices.Sorted(maps.Keys(union(w, h))) {
+		all := maps.Clone(w)
+		maps.Copy(all, h)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
 			if text := difference(path+"."+name, w[name], h[name]); text != "" && len(texts) < 3 {
 				texts = append(texts, text)
 			}
@@ -303,12 +297,6 @@ func difference(path string, want, have any) string {
 		return ""
 	}
 	return fmt.Sprintf("%s: %s, without faults %s", path, short(have), short(want))
-}
-
-func union(a, b map[string]any) map[string]any {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	return all
 }
 
 func short(v any) string {

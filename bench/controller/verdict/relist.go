@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"watchlab/bench/controller/record"
+	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/fault"
 )
 
@@ -74,7 +75,8 @@ func strikes(p *record.Play) (byResource map[string]int, all int) {
 			seen[s] = true
 			all++
 		}
-		s.resource = resourceOf(in.Path)
+		path, _ := wire.ParsePath(in.Path)
+		s.resource = path.Resource.Resource
 		if !seen[s] {
 			seen[s] = true
 			byResource[s.resource]++
@@ -156,18 +158,4 @@ func starts(p *record.Play, a *record.Access) bool {
 		}
 	}
 	return false
-}
-
-// resourceOf is the name of the resource in a path such as /api/v1/namespaces/default/pods.
-func resourceOf(path string) string {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	n := map[string]int{"api": 2, "apis": 3}[parts[0]]
-	if n == 0 || len(parts) <= n {
-		return ""
-	}
-	rest := parts[n:]
-	if rest[0] == "namespaces" && len(rest) > 2 {
-		rest = rest[2:]
-	}
-	return rest[0]
 }

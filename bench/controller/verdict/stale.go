@@ -19,15 +19,14 @@ import (
 // counts for nothing: it is a way to make sure that the object exists.
 func staleWrites(p *record.Play) Verdict {
 	v := Verdict{Name: StaleWrite}
-	type object struct{ resource, key string }
-	versions := map[object][]*record.Change{} // in order of their versions
+	versions := map[record.ID][]*record.Change{} // in order of their versions
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		k := object{c.Resource.GroupResource().String(), c.Key}
+		k := c.ID()
 		versions[k] = append(versions[k], c)
 	}
 	type attempt struct {
-		object
+		record.ID
 		client string
 		based  uint64
 	}
@@ -45,7 +44,7 @@ func staleWrites(p *record.Play) Verdict {
 		if a.Based == 0 {
 			continue
 		}
-		k := object{a.Resource.GroupResource().String(), a.Key}
+		k := a.ID()
 		all := versions[k]
 		from, _ := slices.BinarySearchFunc(all, a.Based+1, func(c *record.Change, version uint64) int {
 			return cmp.Compare(c.Version, version)

@@ -17,7 +17,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -280,8 +279,6 @@ func setDependent(value any) bool {
 		if o.Spec.PodFailurePolicy != nil {
 			pointTo(&o.Spec.PodReplacementPolicy, batchv1.Failed)
 		}
-		pointTo(&o.Spec.BackoffLimit, 6)
-		pointTo(&o.Spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
 		if len(o.Labels) == 0 && o.Spec.Template.Labels != nil {
 			o.Labels = o.Spec.Template.Labels // Shared, so that the job has the labels of its selector, too.
 		}
@@ -291,10 +288,6 @@ func setDependent(value any) bool {
 			if len(o.Egress) > 0 {
 				o.PolicyTypes = append(o.PolicyTypes, networkingv1.PolicyTypeEgress)
 			}
-		}
-	case *rbacv1.Subject:
-		if o.Kind == rbacv1.UserKind || o.Kind == rbacv1.GroupKind {
-			byDefault(&o.APIGroup, rbacv1.GroupName)
 		}
 	case *resourcev1.DeviceTaint:
 		pointTo(&o.TimeAdded, metav1.Now().Rfc3339Copy())
@@ -320,15 +313,10 @@ func defaultService(o *corev1.Service) {
 			s.Ports[i].TargetPort = intstr.FromInt32(s.Ports[i].Port)
 		}
 	}
-	balanced, onNodes := s.Type == corev1.ServiceTypeLoadBalancer, s.Type == corev1.ServiceTypeNodePort
-	if balanced || onNodes || s.Type == corev1.ServiceTypeClusterIP && len(s.ExternalIPs) > 0 {
+	if s.Type == corev1.ServiceTypeClusterIP && len(s.ExternalIPs) > 0 {
 		byDefault(&s.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
-	if balanced || onNodes {
-		pointTo(&s.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
-	}
-	if balanced {
-		pointTo(&s.AllocateLoadBalancerNodePorts, true)
+	if s.Type == corev1.ServiceTypeLoadBalancer {
 		for i := range o.Status.LoadBalancer.Ingress {
 			if ingress := &o.Status.LoadBalancer.Ingress[i]; ingress.IP != "" {
 				pointTo(&ingress.IPMode, corev1.LoadBalancerIPModeVIP)

@@ -4,8 +4,6 @@ import (
 	_ "embed" // the rules
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -100,7 +98,7 @@ func resetFields(res *resources.Resource, subresource string) map[fieldpath.APIV
 func (x *edit) prepareForCreate(obj object, now metav1.Time) {
 	res := x.res
 	if res.HasStatus() && !rulesOf(res).has("status-on-create") {
-		setStatus(obj, nil)
+		setPart(obj, "status", nil)
 	}
 	if rulesOf(res).has("generation") {
 		obj.SetGeneration(1)
@@ -141,7 +139,7 @@ func prepareForUpdate(res *resources.Resource, subresource string, obj, old obje
 		updateBuiltin(subresource, obj, old)
 		return
 	case res.HasStatus() && subresource != resources.Approval:
-		setStatus(obj, old)
+		setPart(obj, "status", old)
 	}
 	updateBuiltin(subresource, obj, old)
 	r := rulesOf(res)
@@ -155,98 +153,66 @@ func prepareForUpdate(res *resources.Resource, subresource string, obj, old obje
 	}
 }
 
-// parts returns the fields of an object but apiVersion and kind. The values are shared.
-func parts(obj object) map[string]any {
+// part returns a field of an object by its name in JSON, shared, or nil.
+func part(obj object, name string) any {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		all := maps.Clone(u.Object)
-		delete(all, "apiVersion")
-		delete(all, "kind")
-		return all
+		return u.Object[name]
 	}
-	all := map[string]any{}
-	for name, f := range structFields(obj) {
-		all[name] = f.Interface()
-	}
-	return all
+	return valueAt(obj, name)
 }
 
-// setParts sets the fields of an object but apiVersion and kind. Missing fields are cleared.
-func setParts(obj object, all map[string]any) {
+// setPart sets a field of an object to that of another one of its type, shared; it clears it without another one.
+func setPart(obj object, name string, from object) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		maps.Copy(all, map[string]any{"apiVersion": u.Object["apiVersion"], "kind": u.Object["kind"]})
-		u.Object = all
+		var value any
+		if from != nil {
+			value = part(from, name)
+		}
+		if delete(u.Object, name); value != nil {
+			u.Object[name] = value
+		}
 		return
 	}
-	for name, f := range structFields(obj) {
-		if v, ok := all[name]; ok {
-			f.Set(reflect.ValueOf(v))
-		} else {
-			f.SetZero()
-		}
+	index := fieldAt(reflect.TypeOf(obj), name)
+	switch f := follow(reflect.ValueOf(obj), index); {
+	case index == nil:
+	case from == nil:
+		f.SetZero()
+	default:
+		f.Set(follow(reflect.ValueOf(from), index))
 	}
-}
-
-// structFields yields the fields of a typed object by their names in JSON.
-func structFields(obj object) iter.Seq2[string, reflect.Value] {
-	return func(yield func(string, reflect.Value) bool) {
-		v := reflect.ValueOf(obj).Elem()
-		for i := range v.NumField() {
-			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-			if name != "" && !yield(name, v.Field(i)) {
-				return
-			}
-		}
-	}
-}
-
-// take replaces a part by that of another object, or removes it.
-func take(all map[string]any, name string, from map[string]any) {
-	if delete(all, name); from[name] != nil {
-		all[name] = from[name]
-	}
-}
-
-// setStatus sets an object's status to that of another object, shared, or clears it.
-func setStatus(obj, from object) {
-	all, other := parts(obj), map[string]any(nil)
-	if from != nil {
-		other = parts(from)
-	}
-	take(all, "status", other)
-	setParts(obj, all)
 }
 
 // keepAllButStatus restores everything from the old object except the status, the
 // managed fields, and the metadata that a status write may change.
 func keepAllButStatus(obj, old object, r rules) {
-	old = old.DeepCopyObject().(object) // of the same type
+	kept := old.DeepCopyObject().(object) // of the same type
 	managed := obj.GetManagedFields()
 	if r.has("keeps:metadata.labels") {
-		obj.SetLabels(old.GetLabels())
+		obj.SetLabels(kept.GetLabels())
 	}
 	if r.has("keeps:metadata.ownerReferences") {
-		obj.SetOwnerReferences(old.GetOwnerReferences())
-		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
+		obj.SetOwnerReferences(kept.GetOwnerReferences())
+		obj.SetDeletionTimestamp(kept.GetDeletionTimestamp())
 	}
-	written, all := parts(obj), parts(old)
-	take(all, "status", written)
+	setPart(kept, "status", obj)
 	if !r.has("keeps:metadata") {
-		take(all, "metadata", written)
+		setPart(kept, "metadata", obj)
 	}
-	setParts(obj, all)
+	reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(kept).Elem())
 	obj.SetManagedFields(managed)
 }
 
 // sameSpec compares two objects without metadata and, with butStatus, without status.
 func sameSpec(a, b object, butStatus bool) bool {
-	pa, pb := parts(a), parts(b)
-	for _, all := range []map[string]any{pa, pb} {
-		delete(all, "metadata")
+	a, b = a.DeepCopyObject().(object), b.DeepCopyObject().(object)
+	for _, o := range []object{a, b} {
+		setPart(o, "metadata", nil)
 		if butStatus {
-			delete(all, "status")
+			setPart(o, "status", nil)
 		}
 	}
-	return apiequality.Semantic.DeepEqual(pa, pb)
+	return apiequality.Semantic.DeepEqual(a, b)
 }
 
 // standardFinalizers are the finalizers without a domain that built-in kinds accept.
@@ -296,8 +262,8 @@ func keepExported(m, given object) {
 	if n := given.GetGeneration(); n > 0 && m.GetGeneration() > 0 {
 		m.SetGeneration(n)
 	}
-	if status := parts(given)["status"]; status != nil && !reflect.ValueOf(status).IsZero() {
-		setStatus(m, given)
+	if status := part(given, "status"); status != nil && !reflect.ValueOf(status).IsZero() {
+		setPart(m, "status", given)
 	}
 }
 

@@ -1,0 +1,80 @@
+package wire
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Path is the meaning of a path below a resource.
+type Path struct {
+	Resource                     schema.GroupVersionResource
+	Namespace, Name, Subresource string // empty for all namespaces, the collection, and the object itself
+}
+
+// ParsePath reads /api/VERSION/ or /apis/GROUP/VERSION/, an optional namespaces/NAMESPACE/, and
+// RESOURCE[/NAME[/SUBRESOURCE]]. It returns false for a path below no resource.
+func ParsePath(text string) (p Path, ok bool) {
+	rest := strings.Trim(text, "/")
+	next := func() (part string) {
+		part, rest, _ = strings.Cut(rest, "/")
+		return part
+	}
+	switch next() {
+	case "api":
+	case "apis":
+		p.Resource.Group = next()
+	default:
+		return p, false
+	}
+	p.Resource.Version, p.Resource.Resource, p.Name = next(), next(), next()
+	// namespaces/NAME/status belongs to the namespace itself.
+	if p.Resource.Resource == "namespaces" && rest != "" && rest != "status" && rest != "finalize" {
+		p.Namespace, p.Resource.Resource, p.Name = p.Name, next(), next()
+	}
+	p.Subresource = rest
+	return p, p.Resource.Resource != ""
+}
+
+// Request is what the line of a request says.
+type Request struct {
+	Path
+	Verb  string // as in RBAC
+	Query url.Values
+}
+
+// ParseRequest returns false for a path below no resource, and for a method without a verb.
+func ParseRequest(r *http.Request) (q Request, ok bool) {
+	if q.Path, ok = ParsePath(r.URL.Path); !ok {
+		return q, false
+	}
+	if r.URL.RawQuery != "" {
+		q.Query = r.URL.Query()
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		if q.Verb = "get"; IsTrue(q.Query["watch"]) {
+			q.Verb = "watch"
+		} else if q.Name == "" {
+			q.Verb = "list"
+		}
+	case http.MethodPost:
+		q.Verb = "create"
+	case http.MethodPut:
+		q.Verb = "update"
+	case http.MethodPatch:
+		q.Verb = "patch"
+	case http.MethodDelete:
+		if q.Verb = "delete"; q.Name == "" {
+			q.Verb = "deletecollection"
+		}
+	}
+	return q, q.Verb != ""
+}
+
+// IsTrue reads a parameter as an API server does.
+func IsTrue(values []string) bool {
+	return len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
+}
