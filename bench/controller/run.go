@@ -14,6 +14,7 @@ import (
 	"watchlab/bench/controller/verdict"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
+	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
 )
@@ -101,6 +102,9 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	}
 	if err := r.create(); err != nil {
 		return nil, err
+	}
+	for _, line := range apiserver.Conversions(r.prepared.objects) {
+		opts.Notify(line)
 	}
 	err = r.all(ctx)
 	if ctx.Err() != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -29,4 +30,21 @@ func (s *Server) CreateAll(objects []manifest.Object) error {
 		}
 	}
 	return nil
+}
+
+// Conversions returns a line for each definition among manifests whose versions a webhook converts.
+func Conversions(objects []manifest.Object) (lines []string) {
+	for _, o := range objects {
+		var crd apiextensionsv1.CustomResourceDefinition
+		u, ok := o.Object.(*unstructured.Unstructured)
+		if !ok || o.Kind.Kind != "CustomResourceDefinition" || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &crd) != nil {
+			continue
+		}
+		for _, v := range crd.Spec.Versions {
+			if c := crd.Spec.Conversion; v.Storage && c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
+				lines = append(lines, fmt.Sprintf("%s:%d: %s is served in its stored version, %s; other versions need its conversion webhook", o.Source, o.Line, crd.Name, v.Name))
+			}
+		}
+	}
+	return lines
 }

@@ -171,6 +171,9 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.
 	if err := s.Listen(); err != nil {
 		return closed(badField(err))
 	}
+	for _, line := range apiserver.Conversions(v.opts.Objects) {
+		warn(stderr, "%s", line)
+	}
 	s.Describe(stdout)
 	if err = s.Play(ctx); err == nil {
 		<-ctx.Done()
