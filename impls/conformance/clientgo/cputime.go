@@ -1,5 +1,3 @@
-//go:build unix
-
 package clientgo
 
 import (
@@ -7,7 +5,7 @@ import (
 	"time"
 )
 
-// cpuTime returns the CPU time that the process has used, and 0 on systems without getrusage.
+// cpuTime returns the CPU time that the process has used.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
