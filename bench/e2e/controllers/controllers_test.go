@@ -95,9 +95,9 @@ func TestControllers(t *testing.T) {
 // run runs a command of README.md, with a folder of the test for its results. The error is that of the command.
 func run(t *testing.T, root, name, command string) (*controller.Result, error) {
 	t.Helper()
-	dir, flags := filepath.Join(t.TempDir(), "result"), " --shrink=false"
-	if testing.Short() {
-		flags += " --faults none"
+	dir, flags := filepath.Join(t.TempDir(), "result"), " --shrink=false --faults none"
+	if !testing.Short() {
+		flags += " --faults all" // To explore takes ten minutes each.
 	}
 	results := "results/controller-" + name
 	for from, to := range map[string]string{
