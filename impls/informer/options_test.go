@@ -127,7 +127,10 @@ func TestInflate(t *testing.T) {
 	<-asked
 	stop()
 	running.Wait()
-	resp := must(client.Get(server.URL))(t)
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_ = resp.Body.Close()
 	client.CloseIdleConnections()
 }

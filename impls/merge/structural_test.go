@@ -18,11 +18,6 @@ var (
 	objectMetas = equalOf[metav1.ObjectMeta]()
 )
 
-type tree struct {
-	Value       int
-	Left, Right *tree
-}
-
 // filler fills API objects at random, the unexported parts of quantities and times too.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3).Funcs(

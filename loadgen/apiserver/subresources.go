@@ -199,7 +199,8 @@ func disrupt(b *policyv1.PodDisruptionBudget, pod *v1.Pod) (bool, error) {
 	}
 	c := meta.FindStatusCondition(st.Conditions, policyv1.DisruptionAllowedCondition)
 	said := c != nil && c.Status == metav1.ConditionFalse && c.Message != ""
-	why, seconds := "", 0
+	why := "does not allow evicting pods currently"
+	seconds := 0
 	switch {
 	case st.ObservedGeneration < b.Generation:
 		why, seconds = "is still being processed by the server.", 10
@@ -222,8 +223,6 @@ func disrupt(b *policyv1.PodDisruptionBudget, pod *v1.Pod) (bool, error) {
 		why = fmt.Sprintf("needs %d healthy pods and has %d currently", st.DesiredHealthy, st.CurrentHealthy)
 	case said:
 		why = fmt.Sprintf("does not allow evicting pods currently (%s): %s", c.Reason, c.Message)
-	default:
-		why = "does not allow evicting pods currently"
 	}
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", seconds)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: "The disruption budget " + b.Name + " " + why})

@@ -183,7 +183,7 @@ func (p *celParser) value() string {
 			}
 		}
 		return "[" + strings.Join(all, ", ") + "]"
-	case t == "true", t == "false", t == "null", t != "" && strings.Contains("0123456789", t[:1]):
+	case t == "true", t == "false", t == "null", t != "" && t[0] >= '0' && t[0] <= '9':
 		return t
 	case strings.HasPrefix(t, `"`), strings.HasPrefix(t, "'"):
 		inner := t[1 : len(t)-1]

@@ -136,7 +136,7 @@ func newStage(f *v1alpha1.Stage) (s Stage, err error) {
 	if s.always = spec.Selector != nil; s.always {
 		s.labels, s.notes = spec.Selector.MatchLabels, spec.Selector.MatchAnnotations
 		for _, e := range spec.Selector.MatchExpressions {
-			q := v1alpha1.SelectorJQ{Key: e.Key, Operator: e.Operator, Values: e.Values}
+			q := v1alpha1.SelectorJQ{Key: e.Key, Operator: e.Operator, Values: e.Values} //nolint:staticcheck // Stages of before KWOK v0.8 have it.
 			if e.JQ != nil {
 				q = *e.JQ
 			} else if e.CEL != nil {
@@ -184,12 +184,12 @@ func newStage(f *v1alpha1.Stage) (s Stage, err error) {
 
 // steps are the steps of a stage, or those that its next stands for.
 func steps(spec *v1alpha1.StageSpec) (all []v1alpha1.StageStep) {
-	n := spec.Next
+	n := spec.Next //nolint:staticcheck // Stages of before KWOK v0.8 have it.
 	if n == nil || len(spec.Steps) > 0 {
 		return spec.Steps
 	}
-	if n.StatusTemplate != "" && len(n.Patches) == 0 {
-		n.Patches = []v1alpha1.StagePatch{{Subresource: ptr.Deref(n.StatusSubresource, "status"), Root: "status", Template: n.StatusTemplate}}
+	if n.StatusTemplate != "" && len(n.Patches) == 0 { //nolint:staticcheck // the same
+		n.Patches = []v1alpha1.StagePatch{{Subresource: ptr.Deref(n.StatusSubresource, "status"), Root: "status", Template: n.StatusTemplate}} //nolint:staticcheck // the same
 	}
 	all = append(all, v1alpha1.StageStep{Event: n.Event, Finalizers: n.Finalizers})
 	for i := range n.Patches {
@@ -212,7 +212,7 @@ func newTemplate(text string, kind *v1alpha1.StagePatchType) (*template.Template
 
 func newSource(n *int64, f *v1alpha1.ExpressionFrom) (s source, err error) {
 	s.number = ptr.Deref(n, -1)
-	text := ""
+	var text string
 	switch {
 	case f == nil:
 		return s, nil
@@ -221,7 +221,7 @@ func newSource(n *int64, f *v1alpha1.ExpressionFrom) (s source, err error) {
 	case f.CEL != nil:
 		text, err = fromCEL(f.CEL.Expression)
 	default:
-		text = f.ExpressionFrom
+		text = f.ExpressionFrom //nolint:staticcheck // the same
 	}
 	if err == nil {
 		s.from, err = compile(text)

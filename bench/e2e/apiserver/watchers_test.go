@@ -194,7 +194,10 @@ func (l *load) watch(ctx context.Context, b *testing.B, encoding string) io.Read
 	req.Header.Set("Accept", "application/vnd.kubernetes.protobuf")
 	req.Header.Set("Accept-Encoding", encoding)
 	req.Header.Set("Authorization", "Bearer "+l.config.BearerToken)
-	res := must(transport.RoundTrip(req))(b)
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		b.Fatal(err)
+	}
 	if is := cmp.Or(res.Header.Get("Content-Encoding"), "identity"); res.StatusCode != http.StatusOK || is != encoding {
 		b.Fatalf("%s, %s, want %s", res.Status, is, encoding)
 	}

@@ -82,7 +82,10 @@ func TestUpdates(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	var streams []*bufio.Scanner
 	for range maxViewers {
-		res := must(http.Get(s.URL + "/updates"))(t)
+		res, err := http.Get(s.URL + "/updates")
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer func() { _ = res.Body.Close() }()
 		if got := res.Header.Get("Content-Type"); got != "text/event-stream" {
 			t.Fatalf("content type %q", got)
@@ -103,7 +106,10 @@ func TestUpdates(t *testing.T) {
 	if !r.Watched() {
 		t.Error("nobody watches")
 	}
-	refused := must(http.Get(s.URL + "/updates"))(t)
+	refused, err := http.Get(s.URL + "/updates")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _ = refused.Body.Close(); refused.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("the fifth viewer gets %d", refused.StatusCode)
 	}

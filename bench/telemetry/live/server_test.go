@@ -22,7 +22,10 @@ func get(t *testing.T, url, accept string) (int, string, string) {
 	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
 	req.Close = true
 	req.Header.Set("Accept", accept)
-	res := must(http.DefaultClient.Do(req))(t)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer func() { _ = res.Body.Close() }()
 	body := must(io.ReadAll(res.Body))(t)
 	return res.StatusCode, res.Header.Get("Content-Type"), string(body)
@@ -147,7 +150,10 @@ func TestBadAddress(t *testing.T) {
 func TestCloseEndsStreams(t *testing.T) {
 	s := start(t, Options{Addr: "127.0.0.1:0"})
 	defer http.DefaultClient.CloseIdleConnections()
-	res := must(http.Get(s.URL() + "/updates"))(t)
+	res, err := http.Get(s.URL() + "/updates")
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer func() { _ = res.Body.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -36,7 +36,10 @@ func knocks(t *testing.T, client *http.Client, method, url string, all ...knock)
 		if k.host != "" {
 			req.Host = k.host
 		}
-		res := must(client.Do(req))(t)
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := res.Body.Close(); err != nil {
 			t.Error(err)
 		}

@@ -49,7 +49,10 @@ func TestDash(t *testing.T) {
 		"/healthz": "ok",
 		"/page.js": "EventSource",
 	} {
-		res := must(http.Get(m[1] + path))(t)
+		res, err := http.Get(m[1] + path)
+		if err != nil {
+			t.Fatal(err)
+		}
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {

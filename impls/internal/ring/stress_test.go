@@ -79,7 +79,7 @@ func TestStress(t *testing.T) {
 			for p := range producers {
 				wg.Go(func() {
 					for accepted[p] < each {
-						err := pushAs((p+round/6)%3, ctx, q, newEvent(p, accepted[p]))
+						err := pushAs(ctx, (p+round/6)%3, q, newEvent(p, accepted[p]))
 						switch {
 						case err == nil:
 							accepted[p]++
@@ -124,7 +124,7 @@ func TestStress(t *testing.T) {
 }
 
 // pushAs pushes as a producer of one of three kinds.
-func pushAs(kind int, ctx context.Context, q ring.Queue[event], e event) error {
+func pushAs(ctx context.Context, kind int, q ring.Queue[event], e event) error {
 	switch kind {
 	case 0:
 		return q.Push(ctx, e)
