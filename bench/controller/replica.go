@@ -113,7 +113,7 @@ func (r *replica) observeOne(ctx context.Context, process *program.Program, bega
 	if scraper != nil {
 		defer func() {
 			scraper.Close()
-			if failed != nil {
+			if failed != nil && ctx.Err() != nil { // A process that was killed may have had no time to serve them.
 				r.session.notify(fmt.Sprintf("%s: not read: %v", r.options.Client, failed))
 			}
 		}()
