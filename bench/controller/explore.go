@@ -172,19 +172,24 @@ func misses(p *record.Play, watched []schema.GroupResource) (out []missed) {
 				changed[o] = c.At
 				continue
 			}
-		} else if m.marked > 0 {
-			m.from = m.marked
+			out = append(out, m)
+			continue
 		}
-		for _, again := range p.Changes[i:] {
-			if deleted && again.Type == watch.Added && again.Key == c.Key && again.Resource == c.Resource {
-				m.to = again.At
-				break
-			}
+		m.from = cmp.Or(m.marked, m.from)
+		if again := slices.IndexFunc(p.Changes[i:], func(next record.Change) bool { return next.Type == watch.Added && next.ID() == o }); again >= 0 {
+			m.to = p.Changes[i+again].At
 		}
 		out = append(out, m)
 	}
+	// A deletion tells more than two changes.
 	slices.SortStableFunc(out, func(a, b missed) int {
-		return cmp.Compare(map[bool]int{true: 0, false: 1}[a.deleted], map[bool]int{true: 0, false: 1}[b.deleted])
+		switch {
+		case a.deleted == b.deleted:
+			return 0
+		case a.deleted:
+			return -1
+		}
+		return 1
 	})
 	return out
 }

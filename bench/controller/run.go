@@ -187,10 +187,11 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	reactions := r.prepared.rules.Reactions(&out.Play)
 	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play))
 	of := faultless{program.Label, round}
-	if outcome := verdict.OutcomeOf(&out.Play); len(pl.faults) == 0 {
-		r.faultless[of], r.suggested[of] = outcome, explored(&out.Play)
-	} else if free := r.faultless[of]; free != nil {
-		out.Verdicts = append(out.Verdicts, verdict.Diverge(free, outcome))
+	switch free := r.faultless[of]; {
+	case len(pl.faults) == 0:
+		r.faultless[of], r.suggested[of] = verdict.OutcomeOf(&out.Play), explored(&out.Play)
+	case free != nil:
+		out.Verdicts = append(out.Verdicts, verdict.Diverge(free, verdict.OutcomeOf(&out.Play)))
 	}
 	if err := out.summarise(reactions); err != nil {
 		return nil, err

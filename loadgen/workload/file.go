@@ -292,21 +292,21 @@ func splitPath(path string) (parts []string) {
 	return parts
 }
 
-// fill replaces the strings of a value, in a copy.
-func fill(v any, f func(string) string) any {
+// Fill replaces the strings of a value, in a copy.
+func Fill(v any, f func(string) string) any {
 	switch v := v.(type) {
 	case string:
 		return f(v)
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, e := range v {
-			out[k] = fill(e, f)
+			out[k] = Fill(e, f)
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {
-			out[i] = fill(e, f)
+			out[i] = Fill(e, f)
 		}
 		return out
 	}

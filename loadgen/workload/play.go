@@ -99,7 +99,7 @@ func (a *Action) send(ctx context.Context, client dynamic.Interface, mapper meta
 		return a.create(ctx, r)
 	case Change:
 		now := time.Now().UTC().Format(metav1.RFC3339Micro)
-		filled := fill(a.Patch, func(s string) string { return strings.ReplaceAll(s, "{now}", now) })
+		filled := Fill(a.Patch, func(s string) string { return strings.ReplaceAll(s, "{now}", now) })
 		var patch []byte
 		if patch, err = json.Marshal(filled); err != nil {
 			return err

@@ -155,7 +155,7 @@ func (g *group) plan(w *Workload, rng *rand.Rand) {
 // copy returns a copy of an object with its number in the name and in all its strings.
 func (g *group) copy(o *unstructured.Unstructured, i int) *unstructured.Unstructured {
 	out := o.DeepCopy()
-	out.Object = fill(out.Object, func(s string) string { return replace(s, "i", i) }).(map[string]any)
+	out.Object = Fill(out.Object, func(s string) string { return replace(s, "i", i) }).(map[string]any)
 	if g.copies > 1 && out.GetName() == o.GetName() {
 		out.SetName(fmt.Sprintf("%s-%d", o.GetName(), i))
 	}
@@ -166,7 +166,7 @@ func (g *group) copy(o *unstructured.Unstructured, i int) *unstructured.Unstruct
 func (c *change) patch(n, i int) map[string]any {
 	out := map[string]any{}
 	for _, s := range c.set {
-		value := fill(s.values[n%len(s.values)], func(text string) string { return replace(replace(text, "n", n), "i", i) })
+		value := Fill(s.values[n%len(s.values)], func(text string) string { return replace(replace(text, "n", n), "i", i) })
 		at := out
 		for _, name := range s.path[:len(s.path)-1] {
 			next, ok := at[name].(map[string]any)

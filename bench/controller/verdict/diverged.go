@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller/record"
+	"watchlab/loadgen/workload"
 )
 
 // Outcome is what a play came to, without what differs from play to play: names that are made up, UIDs, versions,
@@ -72,13 +73,12 @@ func OutcomeOf(p *record.Play) *Outcome {
 		if err != nil {
 			continue
 		}
-		u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
-		o.groups[k] = groupOf(k.Resource, u)
+		u := &unstructured.Unstructured{Object: content} // It may be the server's own: it is only read.
+		o.groups[k], o.objects[k] = groupOf(k.Resource, u), lasting(u)
 		if simulated[k.Resource] {
-			delete(u.Object, "status")
-			unstructured.RemoveNestedField(u.Object, "spec", "nodeName")
+			delete(o.objects[k], "status")
+			unstructured.RemoveNestedField(o.objects[k], "spec", "nodeName")
 		}
-		o.objects[k] = lasting(u)
 	}
 	for i := range p.Accesses {
 		a := &p.Accesses[i]
@@ -100,14 +100,13 @@ func groupOf(resource schema.GroupResource, u *unstructured.Unstructured) group 
 	return g
 }
 
-// lasting removes what differs from play to play.
+// lasting returns a copy without what differs from play to play.
 func lasting(u *unstructured.Unstructured) map[string]any {
-	generation := u.GetGeneration()
-	meta, _ := u.Object["metadata"].(map[string]any)
+	out, _ := plain(u.Object, u.GetGeneration()).(map[string]any)
+	meta, _ := out["metadata"].(map[string]any)
 	for _, name := range []string{"creationTimestamp", "generation", "managedFields", "selfLink"} {
 		delete(meta, name)
 	}
-	out, _ := plain(u.Object, generation).(map[string]any)
 	return out
 }
 
@@ -241,31 +240,10 @@ func names(items []record.ID) string {
 func nameless(o *Outcome, items []record.ID) (out []any) {
 	for _, k := range items {
 		own := k.Key[strings.LastIndex(k.Key, "/")+1:]
-		out = append(out, replaced(o.objects[k], func(text string) string { return strings.ReplaceAll(text, own, "any") }))
+		out = append(out, workload.Fill(o.objects[k], func(text string) string { return strings.ReplaceAll(text, own, "any") }))
 	}
 	slices.SortFunc(out, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return out
-}
-
-// replaced returns a copy with its strings replaced.
-func replaced(v any, by func(string) string) any {
-	switch v := v.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for name, field := range v {
-			out[name] = replaced(field, by)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i := range v {
-			out[i] = replaced(v[i], by)
-		}
-		return out
-	case string:
-		return by(v)
-	}
-	return v
 }
 
 // difference returns the first fields that differ, as in .status.ready: 3, without faults 2.
