@@ -26,8 +26,9 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// decodeEvents bounds the storms of BenchmarkDecode.
-const decodeEvents = 12_000
+// decodeEvents bounds the storms of BenchmarkDecode, shortEvents all storms with -short, which plays whether a cell
+// works and measures nothing.
+const decodeEvents, shortEvents = 12_000, 1000
 
 // BenchmarkDecode decodes the body of a watch with each decoder, from memory, and keeps the newest
 // object of each key, as a cache does. An iteration is a whole storm with a new decoder; an op is
@@ -224,7 +225,11 @@ func watchBody(b *testing.B, encoding decode.Encoding, load func() (*storm.Storm
 	info := d.Info()
 	var body bytes.Buffer
 	out := info.StreamSerializer.Framer.NewFrameWriter(&body)
-	for _, e := range s.Events[:min(len(s.Events), max(decodeEvents, s.Initial))] {
+	most := max(decodeEvents, s.Initial)
+	if testing.Short() {
+		most = shortEvents
+	}
+	for _, e := range s.Events[:min(len(s.Events), most)] {
 		obj := e.Object.DeepCopyObject()
 		obj.GetObjectKind().SetGroupVersionKind(s.Kind)
 		raw := must(kruntime.Encode(info.Serializer, obj))(b)

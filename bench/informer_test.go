@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 // without a pause, so CPU time has theirs. The other variants are fed from memory, without a decoder:
 // the informer of each delta queue and client-go's own.
 func BenchmarkInformer(b *testing.B) {
+	events := informerEvents
+	if testing.Short() {
+		events = shortEvents
+	}
 	for _, of := range []string{"recorded-rollout", "recorded-nodeloss"} {
 		load := sync.OnceValues(func() (*storm.Storm, error) { return trace.Load(of) })
 		for _, encoding := range decode.Encodings() {
@@ -45,7 +49,7 @@ func BenchmarkInformer(b *testing.B) {
 							comparisons, err := pipeline.Compare(pipeline.Config{
 								Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.APIServerName,
 								Impls: []string{stack}, Modes: []string{"in-order"}, Readers: readers, Paces: []pace.Pace{rate.Pace()},
-								Storm: recording.First(recording.Initial + informerEvents),
+								Storm: recording.First(recording.Initial + events),
 								Wire:  source.Wire{Encoding: encoding},
 							})
 							if errors.Is(err, impls.ErrOptions) {

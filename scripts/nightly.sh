@@ -20,7 +20,7 @@ first='' rows=''
 
 command_of() {
 	case $1 in
-	benchmarks) echo "go test -timeout 0 -run '^$' -skip '^BenchmarkPlanted$' -bench . -benchtime ${BENCHTIME:-1x} ./bench" ;;
+	benchmarks) echo "go test -timeout 0 -run '^$' -skip '^BenchmarkPlanted$' -bench . -benchtime ${BENCHTIME:-1x} -short ./bench" ;;
 	long) echo "go test -count 1 -timeout 0 ./impls/decode -long && go test -count 1 -timeout 0 -run '^TestCrash' ./bench/lab -crash-every 1" \
 		"&& go test -count 1 -timeout 0 -v -run '^TestSecrets$' ./loadgen/trace/anonymise -objects 100000" ;;
 	alarms) echo "make build && rm -rf bin/alarms && for i in \$(seq ${ALARMS:-6}); do bin/watchlab run scripts/alarms.yaml --out bin/alarms/\$i || exit; done" \
