@@ -97,30 +97,17 @@ func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example r
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	n := opts.Shards
-	if n < 0 || n > maxShards {
-		return nil, fmt.Errorf("informer: %w: Shards is %d (allowed: 0 to %d)", impls.ErrOptions, n, maxShards)
-	}
-	if n > 1 && config.RateLimiter == nil && config.QPS >= 0 {
-		config = rest.CopyConfig(config)
-		config.QPS = cmp.Or(config.QPS, rest.DefaultQPS) * float32(n)
-		config.Burst = cmp.Or(config.Burst, rest.DefaultBurst) * n
-	}
 	lw, err := decode.NewListWatch(in.Config(config), decode.Untransformed(d), gvr, metav1.NamespaceAll, nil)
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	opts.Decode, opts.Decoder, opts.Inflate, opts.Shards = "", decode.Options{}, "", 0
+	opts.Decode, opts.Decoder, opts.Inflate = "", decode.Options{}, ""
 	b, err := opts.checked()
 	if err != nil {
 		return nil, err
 	}
 	b.readOnly = decode.ReadOnly(d)
-	all := cache.ListerWatcher(lw)
-	if n > 1 {
-		all, b.versioned = sharded(lw, n), false
-	}
-	return newInformer(ofType(all, example), example, opts, b), nil
+	return newInformer(ofType(lw, example), example, opts, b), nil
 }
 
 // ForManager returns a config for a manager of controller-runtime and the NewInformer of its cache,

@@ -13,6 +13,3 @@ func SetBuild(inf cache.SharedIndexInformer, build func(deltafifo.Options) (delt
 
 // Measure adds metrics to a queue.
 var Measure = measure
-
-// Sharded is the ListerWatcher of [Options.Shards].
-var Sharded = sharded

@@ -35,12 +35,6 @@ type Options struct {
 	// Inflate names the reader of compressed answers in package inflate. It belongs to Decode, as Decoder
 	// does; empty means [inflate.Default]. DisableCompression of a config wins.
 	Inflate string
-	// Shards lists and watches in so many shards at once, by the hash of the namespace, each with a connection's stream
-	// and a decoding goroutine of its own; 0 means one watch of all. The rate limit of the config grows with them.
-	// [ForResource] takes it; at most 64. The API server needs the feature gate ShardedListAndWatch (alpha in v1.36);
-	// without it the informer logs an error and stays empty. Only the events of a namespace are in order:
-	// LastSyncResourceVersion is that of some event, and LastStoreSyncResourceVersion "".
-	Shards  int
 	Variant string // the queue in package deltafifo; empty means [DefaultVariant]
 	// Queue has the options of the queue. KeyFunction, KnownObjects and Transformer must be nil,
 	// because the informer sets them: keys are namespace/name, a queue with per-key delivery knows
@@ -98,8 +92,6 @@ func (o Options) blueprint() (blueprint, error) {
 	switch {
 	case o.Decode != "" || !reflect.ValueOf(o.Decoder).IsZero():
 		return fail("Decode %q is set (allowed: empty, because the ListerWatcher has decoded; use ForResource or ForManager)", o.Decode)
-	case o.Shards != 0:
-		return fail("Shards is %d (allowed: 0; use ForResource)", o.Shards)
 	case o.Inflate != "":
 		return fail("Inflate %q is set (allowed: empty, because the ListerWatcher has read; use ForResource or ForManager)", o.Inflate)
 	case o.Queue.KeyFunction != nil:

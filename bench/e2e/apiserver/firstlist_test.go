@@ -28,7 +28,7 @@ import (
 // turn.
 func BenchmarkFirstList(b *testing.B) {
 	const objects = 150_000
-	file, _ := serveProcess(b, "--storm", "relist", "--feature-gates", "ShardedListAndWatch=true")
+	file, _ := serveProcess(b, "--storm", "relist")
 	typed := func(transform bool) func(*rest.Config) (cache.SharedIndexInformer, error) {
 		return func(config *rest.Config) (cache.SharedIndexInformer, error) {
 			client, err := kubernetes.NewForConfig(config)
@@ -47,10 +47,10 @@ func BenchmarkFirstList(b *testing.B) {
 			return i, err
 		}
 	}
-	ours := func(encoding decode.Encoding, decoder, inflate string, shards int) func(*rest.Config) (cache.SharedIndexInformer, error) {
+	ours := func(encoding decode.Encoding, decoder, inflate string) func(*rest.Config) (cache.SharedIndexInformer, error) {
 		return func(config *rest.Config) (cache.SharedIndexInformer, error) {
 			return informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, informer.Options{
-				Decode: decoder, Inflate: inflate, Shards: shards, Decoder: decode.Options{Encoding: encoding},
+				Decode: decoder, Inflate: inflate, Decoder: decode.Options{Encoding: encoding},
 			})
 		}
 	}
@@ -60,9 +60,8 @@ func BenchmarkFirstList(b *testing.B) {
 			make              func(*rest.Config) (cache.SharedIndexInformer, error)
 		}{
 			{"clientgo", "gzip", typed(false)}, {"clientgo-transform", "gzip", typed(true)}, {"clientgo-transform", "none", typed(true)},
-			{"watchlab", "gzip", ours(encoding, "shared", "members", 0)}, {"watchlab", "none", ours(encoding, "shared", "none", 0)},
-			{"watchlab-readonly", "gzip", ours(encoding, "shared-readonly", "members", 0)},
-			{"watchlab-shards-2", "gzip", ours(encoding, "shared", "members", 2)}, {"watchlab-shards-4", "gzip", ours(encoding, "shared", "members", 4)},
+			{"watchlab", "gzip", ours(encoding, "shared", "members")}, {"watchlab", "none", ours(encoding, "shared", "none")},
+			{"watchlab-readonly", "gzip", ours(encoding, "shared-readonly", "members")},
 		} {
 			b.Run(fmt.Sprintf("impl=%s/encoding=%s/compression=%s", of.name, encoding, of.compression), func(b *testing.B) {
 				var cpu time.Duration
