@@ -47,7 +47,7 @@ func FuzzFolder(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, write := range []func(io.Writer, *lab.Outcome) error{report.Table, report.Brief, report.Markdown, report.HTML, report.Answer} {
+		for _, write := range []func(io.Writer, *lab.Outcome) error{report.Table, report.Brief, report.Markdown, report.HTML} {
 			_ = write(io.Discard, o)
 		}
 		_ = o.WriteBench(io.Discard)

@@ -36,10 +36,6 @@ func figuresOf(page string) map[string]int {
 // TestHTMLShowsRun checks the parts of the page and their order.
 func TestHTMLShowsRun(t *testing.T) {
 	page := html(t, fixture())
-	var answer strings.Builder
-	if err := report.Answer(&answer, fixture()); err != nil || answer.Len() == 0 || !strings.Contains(page, answer.String()) {
-		t.Errorf("the live page answers otherwise: %v\n%s", err, &answer)
-	}
 	at := 0
 	for _, id := range []string{"answer", "knees", "scaling", "c1", "c2", "loses", "verdict", "experiment", "method", "environment", "reproduce"} {
 		i := strings.Index(page, `<section id="`+id+`"`)

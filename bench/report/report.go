@@ -116,12 +116,6 @@ var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 // a silent gap in the page would mislead.
 func HTML(w io.Writer, o *lab.Outcome) error { return write(w, o, htmlPage, true) }
 
-// Answer writes the first screen of a run so far, for the live page: the sentence, the charts and the table of
-// each group.
-func Answer(w io.Writer, o *lab.Outcome) error {
-	return htmlPage.ExecuteTemplate(w, "answers", drawn(newRun(o).summaries()))
-}
-
 // Write writes report.md and report.html into a results folder, each completely or not
 // at all. Package lab writes the other files during the run.
 func Write(dir string, o *lab.Outcome) error {

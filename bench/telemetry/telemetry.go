@@ -37,18 +37,13 @@ type Options struct {
 	Public      bool         // the listener serves metrics and probes only, on any address
 	Pyroscope   string       // URL of a Pyroscope server; empty for none
 	Warn        func(string) // receives one line for each kind of failure
-	Report      Report       // of the run, for the live page
-}
-
-// Report writes an outcome as HTML. The zero value has no form.
-type Report struct {
-	Answer func(io.Writer, *lab.Outcome) error // first screen of the run so far, a part of a page
-	Page   func(io.Writer, *lab.Outcome) error // of a run that is over
+	// Report writes the report of a run so far, for the live page; nil for no page.
+	Report func(io.Writer, *lab.Outcome) error
 }
 
 const (
 	lookEvery    = 250 * time.Millisecond // interval of reading queue depths
-	answerEvery  = time.Second            // least time between two answers on the live page
+	reportEvery  = 2 * time.Second        // least time between two reports on the live page
 	flushTimeout = 10 * time.Second       // bounds the flush at the end
 	lookTimeout  = time.Second            // bounds the wait for a queue's depth at the end
 	otlpServer   = "OTLP endpoint"        // its name in warnings
@@ -59,8 +54,8 @@ type Session struct {
 	registry *live.Registry
 	server   *live.Server
 	exporter *exporter
-	report   Report
-	profiled bool // pprof profiles go to Pyroscope
+	report   func(io.Writer, *lab.Outcome) error // nil for no page
+	profiled bool                                // pprof profiles go to Pyroscope
 	warnings *warnings
 	outputs  map[string]func(context.Context) error // flushed at the end, by their names in warnings
 
@@ -71,7 +66,7 @@ type Session struct {
 	round    int                 // current round; 0 for the warm-up
 	again    *watched            // the cell being played, if it is the second of an A/A pair; else nil
 	cells    map[string]*watched // by benchmark name
-	answered time.Time           // last answer on the live page
+	reported time.Time           // last report on the live page
 }
 
 // Start begins a session; nil if nothing is requested. The error wraps
@@ -183,7 +178,7 @@ func (s *Session) close(ctx context.Context, runErr error) error {
 	if s.server == nil {
 		return nil
 	}
-	// Streams of the live page end only when their connection is closed.
+	// A browser may keep its connection.
 	ctx, cancel = context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	return s.server.Close(ctx)

@@ -1,10 +1,9 @@
 package telemetry
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"html/template"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -132,12 +131,9 @@ func (s *Session) progress(p lab.Progress) {
 		share = float64(p.Spent) / float64(max(p.Spent+p.Left, 1))
 	}
 	s.registry.Progress(len(s.cells), share)
-	s.registry.Show(func(state *live.State) {
-		state.Begun, state.Round, state.Rounds, state.Left = true, p.Round, p.Rounds, p.Left
-		if p.Finished && p.Round > 0 && s.registry.Watched() && time.Since(s.answered) >= answerEvery {
-			state.Answer, s.answered = s.answer(p.Outcome), time.Now()
-		}
-	})
+	if p.Finished && p.Round > 0 && s.registry.Watched() && time.Since(s.reported) >= reportEvery {
+		s.show(p.Outcome, false)
+	}
 	if w == nil || !p.Finished {
 		return
 	}
@@ -152,7 +148,7 @@ func (s *Session) progress(p lab.Progress) {
 	}
 }
 
-// Over ends the progress of a run, and shows who won.
+// Over ends the progress of a run, and shows its report. The outcome must not change any more.
 func (s *Session) Over(o *lab.Outcome) {
 	if s == nil || o == nil || o.Paused {
 		return
@@ -162,26 +158,15 @@ func (s *Session) Over(o *lab.Outcome) {
 	if !o.Interrupted {
 		s.registry.Progress(len(s.cells), 1) // the time left is an estimate
 	}
-	s.registry.Show(func(state *live.State) {
-		state.Over, state.Interrupted, state.Answer = true, o.Interrupted, s.answer(o)
-	})
+	s.show(o, true)
 }
 
-// answer returns the first screen of a run; empty without a form, and for a run that it cannot show.
-func (s *Session) answer(o *lab.Outcome) template.HTML {
-	var b strings.Builder
-	if s.report.Answer == nil || s.report.Answer(&b, o) != nil {
-		return ""
-	}
-	return template.HTML(b.String())
-}
-
-// Serve serves the report of a run that is over. The outcome must not change any more.
-func (s *Session) Serve(o *lab.Outcome) {
-	if s != nil && o != nil {
-		s.registry.Show(func(state *live.State) {
-			state.Report = func(w io.Writer) error { return s.report.Page(w, o) }
-		})
+// show makes the report of a run the live page. A report that cannot be written leaves the page as it is.
+func (s *Session) show(o *lab.Outcome, over bool) {
+	var page bytes.Buffer
+	if s.report != nil && s.server != nil && s.report(&page, o) == nil {
+		s.registry.Show(page.Bytes(), over)
+		s.reported = time.Now()
 	}
 }
 

@@ -21,9 +21,6 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// screenshots is the folder of screenshots.
-var screenshots = filepath.Join("..", "..", "..", "bin", "screenshots")
-
 // tab is a page in its own browser. It records the page's errors.
 type tab struct {
 	t   *testing.T
@@ -130,17 +127,6 @@ func (b *tab) sound() {
 	b.over = true
 	for _, p := range b.problems {
 		b.t.Error(p)
-	}
-}
-
-// save writes a screenshot.
-func (b *tab) save(name string, data []byte) {
-	b.t.Helper()
-	if err := os.MkdirAll(screenshots, 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(screenshots, name), data, 0o644); err != nil {
-		b.t.Fatal(err)
 	}
 }
 

@@ -6,7 +6,7 @@
 //  2. A [Registry] has the sets, the metrics of the run, of the Go runtime and of the process.
 //  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
 //     and readiness.
-//  4. The page has the [State] of the run: the first screen of its report, from the rounds so far.
+//  4. The page is the report of the rounds so far, which the browser reloads.
 package live
 
 import (
@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,11 +28,11 @@ type Registry struct {
 	own         vectors
 	upstream    *Upstream
 
-	viewers atomic.Int32 // of the page
-
 	mu    sync.Mutex // guards the fields below
 	sets  []*Set     // in the order of their creation
-	state State
+	page  []byte     // the report so far; nil before the first
+	over  bool       // the page does not change any more
+	asked time.Time  // last request for the page
 }
 
 var _ prometheus.Gatherer = (*Registry)(nil)
@@ -82,20 +81,23 @@ func (r *Registry) Sets() []*Set {
 func (r *Registry) Progress(n int, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.state.Share = share
 	r.own.gauge(cells, r.run).Set(float64(n))
 	r.own.gauge(progress, r.run).Set(share)
 }
 
-// Show changes the state that the page shows.
-func (r *Registry) Show(change func(*State)) {
+// Show sets the page: the report of the rounds so far, or of a run that is over.
+func (r *Registry) Show(page []byte, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	change(&r.state)
+	r.page, r.over = page, over
 }
 
-// Watched reports whether a page is open.
-func (r *Registry) Watched() bool { return r.viewers.Load() > 0 }
+// Watched reports whether a browser has the page open, which it reloads.
+func (r *Registry) Watched() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Since(r.asked) < 5*reloadEvery
+}
 
 // Objective sets the largest latency that the run allows, of a quantile such as p99.
 func (r *Registry) Objective(quantile string, most time.Duration) {

@@ -2,24 +2,18 @@ package live
 
 import (
 	"context"
-	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log"
 	"net"
 	"net/http"
 	_ "net/http/pprof" // handlers on http.DefaultServeMux
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"watchlab/bench/chart"
 	"watchlab/loadgen/apiserver"
 )
 
@@ -36,18 +30,15 @@ type Options struct {
 
 const (
 	maxConnections = 64 // of a server
-	// Concurrent requests; further ones get 503. They take CPU from the measured pipeline.
-	maxScrapes   = 2
-	maxViewers   = 4
-	updateEvery  = time.Second     // interval of the page's updates
-	writeTimeout = 5 * time.Second // bounds the time a viewer takes for an update
+	// Concurrent scrapes; further ones get 503. They take CPU from the measured pipeline.
+	maxScrapes = 2
+
+	reloadEvery = 2 * time.Second // interval of the page's reloads
 )
 
 // Server serves until it is closed:
 //
-//	/             the live page
-//	/updates      server-sent events, one a second: the changed parts of the page
-//	/report.html  the report, after the run
+//	/             the report of the rounds so far, reloaded during the run
 //	/metrics      OpenMetrics, Prometheus text, or protobuf with native histograms,
 //	              by content negotiation
 //	/healthz      200 while the process answers
@@ -63,8 +54,6 @@ type Server struct {
 	log      *log.Logger // of errors while serving
 	ready    atomic.Bool
 	ended    chan struct{}
-	closing  chan struct{} // closed when Close begins
-	close    sync.Once
 }
 
 // Start listens and serves. The error wraps [ErrAddress].
@@ -76,7 +65,7 @@ func Start(opts Options) (*Server, error) {
 	}
 	s := &Server{
 		token: access.Token, listener: l,
-		log: log.New(warner(opts.Warn), "", 0), ended: make(chan struct{}), closing: make(chan struct{}),
+		log: log.New(warner(opts.Warn), "", 0), ended: make(chan struct{}),
 	}
 	var h http.Handler = s.mux(opts)
 	switch {
@@ -112,7 +101,7 @@ func (s *Server) mux(opts Options) *http.ServeMux {
 	if !opts.Public {
 		mux.Handle("GET /debug/pprof/", s.admit(http.DefaultServeMux))
 		mux.Handle("GET /debug/pprof/cmdline", http.NotFoundHandler()) // The flags may hold passwords.
-		mux.Handle("GET /", pageHandler(opts.Registry, updateEvery, s.closing))
+		mux.HandleFunc("GET /{$}", opts.Registry.servePage)
 	}
 	return mux
 }
@@ -145,9 +134,8 @@ func (s *Server) URL() string {
 	return "http://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
 }
 
-// Close sends open pages their last update, lets requests finish until ctx ends, and then closes their connections.
+// Close lets requests finish until ctx ends, and then closes their connections.
 func (s *Server) Close(ctx context.Context) error {
-	s.close.Do(func() { close(s.closing) })
 	err := s.server.Shutdown(ctx)
 	if err != nil {
 		err = s.server.Close()
@@ -163,91 +151,24 @@ func (w warner) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-//go:embed page
-var page embed.FS
+// pagePolicy is that of the report: one file with its own style and script.
+const pagePolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-// reportPolicy is that of the report: one file with its own style and script.
-const reportPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-// pageHandler serves the page: its files, its updates and, after the run, the report.
-func pageHandler(r *Registry, every time.Duration, closing <-chan struct{}) http.Handler {
-	files, err := fs.Sub(page, "page")
-	if err != nil {
-		panic(err) // the folder is embedded
+func (r *Registry) servePage(w http.ResponseWriter, _ *http.Request) {
+	r.mu.Lock()
+	page, over := r.page, r.over
+	r.asked = time.Now()
+	r.mu.Unlock()
+	head := w.Header()
+	head.Set("Content-Security-Policy", pagePolicy)
+	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("Cache-Control", "no-cache")
+	head.Set("Content-Type", "text/html; charset=utf-8")
+	if !over {
+		head.Set("Refresh", fmt.Sprint(reloadEvery.Seconds()))
 	}
-	static, mux := http.FileServerFS(files), http.NewServeMux()
-	mux.HandleFunc("GET /", func(w http.ResponseWriter, req *http.Request) {
-		secure(w, contentPolicy)
-		static.ServeHTTP(w, req)
-	})
-	mux.HandleFunc("GET /chart.css", func(w http.ResponseWriter, _ *http.Request) {
-		secure(w, contentPolicy)
-		w.Header().Set("Content-Type", "text/css; charset=utf-8")
-		_, _ = io.WriteString(w, chart.CSS())
-	})
-	mux.HandleFunc("GET /updates", func(w http.ResponseWriter, req *http.Request) {
-		if r.viewers.Add(1) > maxViewers {
-			r.viewers.Add(-1)
-			http.Error(w, fmt.Sprintf("the page already has %d viewers", maxViewers), http.StatusServiceUnavailable)
-			return
-		}
-		defer r.viewers.Add(-1)
-		stream(w, req, r, every, closing)
-	})
-	mux.HandleFunc("GET /report.html", func(w http.ResponseWriter, req *http.Request) {
-		var report func(io.Writer) error
-		r.Show(func(s *State) { report = s.Report })
-		if report == nil {
-			http.NotFound(w, req)
-			return
-		}
-		secure(w, reportPolicy)
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_ = report(w) // The viewer may have gone.
-	})
-	return mux
-}
-
-func secure(w http.ResponseWriter, policy string) {
-	w.Header().Set("Content-Security-Policy", policy)
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cache-Control", "no-cache")
-}
-
-// stream sends a message at once, and then one at each tick, until the viewer disconnects. When the
-// server closes, it sends a last one.
-func stream(w http.ResponseWriter, req *http.Request, r *Registry, every time.Duration, closing <-chan struct{}) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	out := http.NewResponseController(w)
-	_ = out.SetReadDeadline(time.Time{}) // The stream has no end.
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for last := false; ; {
-		m, err := r.message()
-		if err != nil {
-			return
-		}
-		data, err := json.Marshal(m)
-		if err != nil {
-			return
-		}
-		// A connection without deadlines lets a slow viewer keep its seat.
-		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
-			return
-		}
-		if err := out.Flush(); err != nil || last {
-			return
-		}
-		select {
-		case <-req.Context().Done():
-			return
-		case <-closing:
-			last = true
-		case <-tick.C:
-		}
+	if page == nil {
+		page = []byte("<!doctype html>\n<title>watchlab</title>\n<p>Waiting for the first round.\n")
 	}
+	_, _ = w.Write(page) // The viewer may have gone.
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,7 @@ func TestWho(t *testing.T) {
 		t.Errorf("tokens %q, %q and %q", home.Token(), all.Token(), pods.Token())
 	}
 	figures := map[string]bool{"/metrics": true, "/healthz": true}
-	for _, path := range []string{"/", "/page.js", "/metrics", "/healthz", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/symbol"} {
+	for _, path := range []string{"/", "/metrics", "/healthz", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/symbol"} {
 		public, open := http.StatusNotFound, http.StatusOK
 		if figures[path] {
 			public = http.StatusOK
@@ -146,19 +147,32 @@ func TestBadAddress(t *testing.T) {
 	}
 }
 
-// TestCloseEndsStreams: an endless response does not block Close.
-func TestCloseEndsStreams(t *testing.T) {
-	s := start(t, Options{Addr: "127.0.0.1:0"})
-	defer http.DefaultClient.CloseIdleConnections()
-	res, err := http.Get(s.URL() + "/updates")
-	if err != nil {
-		t.Fatal(err)
+// TestPage: the page is the report so far, which the browser reloads until the run is over.
+func TestPage(t *testing.T) {
+	r := New("test", "")
+	s := start(t, Options{Addr: "127.0.0.1:0", Registry: r})
+	if r.Watched() {
+		t.Error("somebody watches before the first request")
 	}
-	defer func() { _ = res.Body.Close() }()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.Close(ctx); err != nil {
-		t.Error(err)
+	for _, tc := range []struct {
+		want    string
+		reloads bool
+		then    func()
+	}{
+		{"Waiting for the first round.", true, func() { r.Show([]byte("ring leads"), false) }},
+		{"ring leads", true, func() { r.Show([]byte("ring handles more"), true) }},
+		{"ring handles more", false, func() {}},
+	} {
+		w := httptest.NewRecorder()
+		s.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, s.URL()+"/", nil))
+		head := w.Header()
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), tc.want) || head.Get("Content-Security-Policy") != pagePolicy || (head.Get("Refresh") != "") != tc.reloads {
+			t.Errorf("%d %v %s, want %q", w.Code, head, w.Body, tc.want)
+		}
+		tc.then()
+	}
+	if !r.Watched() {
+		t.Error("nobody watches")
 	}
 }
 

@@ -101,7 +101,6 @@ type Set struct {
 	mu         sync.Mutex // guards the fields below
 	events     [stages][types]prometheus.Counter
 	histograms []prometheus.Observer      // by Histogram; nil before the first value
-	phase      string                     // WarmUp, Measure or Idle
 	verdict    Verdict                    // present one
 	began      time.Time                  // of the current play, or its last look; zero for none
 	depth      func() int                 // returns the queue depth; nil for no queue
@@ -221,9 +220,6 @@ func (s *Set) Baseline(is bool) { s.set(baseline, map[bool]float64{true: 1}[is])
 
 // Phase sets the phase: WarmUp, Measure or Idle.
 func (s *Set) Phase(present string) {
-	s.mu.Lock()
-	s.phase = present
-	s.mu.Unlock()
 	for _, p := range phases {
 		s.set(phase, map[bool]float64{true: 1}[p == present], p)
 	}

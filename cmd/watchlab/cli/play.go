@@ -38,9 +38,8 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	session.Objectives(r.Objectives)
-	o, err := r.play(ctx, session, status, stdout)
+	err = r.play(ctx, session, status, stdout)
 	if server := session.Server(); server != nil && r.stays && (err == nil || errors.Is(err, errInvalid)) {
-		session.Serve(o)
 		warn(stderr, "the run is over; %s stays until Ctrl-C", server.URL())
 		<-ctx.Done()
 	}
@@ -52,7 +51,7 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
-func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *report.Status, stdout io.Writer) (*lab.Outcome, error) {
+func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *report.Status, stdout io.Writer) error {
 	opts := r.Options
 	opts.Dir, opts.Resume, opts.Build, opts.Args = r.dir, r.resume, build(), r.args
 	if r.dir != "" {
@@ -69,18 +68,18 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *
 	stderr.Clear()
 	switch {
 	case errors.Is(err, lab.ErrExists):
-		return nil, badFlag("out", err)
+		return badFlag("out", err)
 	case o == nil && r.resume:
-		return nil, badFlag("resume", err)
+		return badFlag("resume", err)
 	case o == nil:
-		return nil, err
+		return err
 	case err == nil && o.Paused:
-		return nil, errPaused
+		return errPaused
 	}
 	// Finished cells are kept even if the run failed.
 	r.Finish(o)
 	session.Over(o)
-	return o, r.conclude(o, err, stdout, stderr)
+	return r.conclude(o, err, stdout, stderr)
 }
 
 // conclude writes the outcome of a run that returned err.

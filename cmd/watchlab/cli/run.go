@@ -247,8 +247,8 @@ func newDash(args []string) *cobra.Command {
 	cmd := newPlaying(f, &cobra.Command{
 		Use:   "dash [EXPERIMENT.yaml]",
 		Short: "Run, and show it live in a browser",
-		Long: `dash plays what run would, and serves a page with the answer so far and its charts. The
-page stays after the run, with the report, until Ctrl-C. It needs nothing from the network.`,
+		Long: `dash plays what run would, and serves its report as a page: of the rounds so far, reloaded
+every 2 s, and after the run until Ctrl-C. It needs nothing from the network.`,
 		Example: `  watchlab dash --budget 2m --family deltafifo --delivery in-order --pipeline informer --storm recorded-gang --pace max,5000`,
 	}, nil)
 	addr := cmd.Flags().Lookup("metrics-addr")

@@ -248,12 +248,7 @@ func (g *guarded) read(said *output, paths []string) {
 			g.t.Fatal(err)
 		}
 		first := make([]byte, 1<<20)
-		var n int
-		if p == "/updates" { // It does not end.
-			n, err = res.Body.Read(first)
-		} else {
-			n, err = io.ReadFull(res.Body, first)
-		}
+		n, err := io.ReadFull(res.Body, first)
 		_ = res.Body.Close()
 		if ok := res.StatusCode == http.StatusOK; ok == strings.HasSuffix(p, "/cmdline") {
 			g.t.Errorf("GET %s: %s", p, res.Status)
@@ -339,7 +334,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 			secretCall{args: []string{"--storm", "steady", "--pods", "20", "--rounds", "1", "--family", "queue", "--manifest", g.url("/none", "--manifest")}},
 		),
 		"dash": append(over(), secretCall{args: with(with(g.shared(storm), telemetry...), "--metrics-addr", "127.0.0.1:0", "--out", g.to("dash")), until: "stays until Ctrl-C",
-			fetch: []string{"/", "/metrics", "/updates", "/report.html", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline"}}),
+			fetch: []string{"/", "/metrics", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline"}}),
 		"knee": over(), "scale": over(),
 		"reproduce":     {{args: []string{"--list"}}, {args: []string{kubeconfig}}, {args: []string{broken}}, {args: []string{"--resume", g.in}}},
 		"cell":          {{args: []string{"Queue/impl=ring"}}},

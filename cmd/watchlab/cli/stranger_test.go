@@ -85,7 +85,7 @@ barrier: 0s
 		end := starting(t, stderr, []string{"pod", "--plan", plan, "--kubeconfig", simulated(t, nil), "--metrics-addr", "0.0.0.0:0"})
 		url := regexp.MustCompile(`(http://\S+)/metrics is for`).FindStringSubmatch(stderr.String())
 		for path, want := range map[string]int{"/metrics": http.StatusOK, "/healthz": http.StatusOK, "/readyz": http.StatusOK,
-			"/": http.StatusNotFound, "/updates": http.StatusNotFound, "/debug/pprof/heap": http.StatusNotFound} {
+			"/": http.StatusNotFound, "/debug/pprof/heap": http.StatusNotFound} {
 			knocks(t, client, http.MethodGet, url[1]+path, knock{want: want})
 		}
 		transport.CloseIdleConnections()

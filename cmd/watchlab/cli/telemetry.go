@@ -53,8 +53,7 @@ func (f *telemetryFlags) check(profiles bool) error {
 func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer) (*telemetry.Session, error) {
 	s, err := telemetry.Start(ctx, telemetry.Options{
 		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Insecure: f.insecure, Public: f.public, Pyroscope: f.pyroscope,
-		Warn:   func(text string) { warn(stderr, "%s", text) },
-		Report: telemetry.Report{Answer: report.Answer, Page: report.HTML},
+		Warn: func(text string) { warn(stderr, "%s", text) }, Report: report.HTML,
 	})
 	for flag, cause := range map[string]error{
 		"metrics-addr": live.ErrAddress, "pyroscope": telemetry.ErrPyroscopeURL,
