@@ -9,7 +9,7 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run bench results-archive test race smoke nightly e2e mutants soak fuzz chaos load versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
+.PHONY: help build run bench results-archive test race smoke nightly e2e mutants soak fuzz chaos load versions lint sbom vuln reproducible example control-plane dashboards manifests dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,6 +143,10 @@ control-plane: ## Run a real Kubernetes control plane on the loopback until Ctrl
 dashboards: ## Generate the Grafana dashboards, rules and runbooks from their YAML
 	$(GO) run ./dashboards
 
+manifests: ## Build the manifests of load Jobs from the folders for kustomize in scripts/deploy
+	@set -e; kubectl=$$(scripts/program.sh kubectl); for f in base overlays/kind overlays/kwok overlays/large; do \
+		$$kubectl kustomize scripts/deploy/$$f >bench/fleet/built/$$(basename $$f).yaml; done
+
 dashboards-up: ## Start Prometheus, Grafana, Pyroscope, Tempo and an OTel collector in Docker
 	docker compose -f dashboards/compose/compose.yaml up -d --wait
 	@echo 'Grafana: http://127.0.0.1:3000  Now: bin/watchlab run --metrics-addr 127.0.0.1:9464'
@@ -193,7 +197,12 @@ kubeconfig:
 	@KIND=$(KIND) scripts/kind/kubeconfig.sh $(CLUSTER) $(KUBE)
 
 kind-run: build kubeconfig ## Play a storm from PODS=4 pods (FLAGS=, STORM=recorded-gang, OVERLAY=kind, RUN=kind)
+ifeq ($(OVERLAY),kind-observed)
+	$$(scripts/program.sh kubectl) kustomize scripts/deploy/overlays/$(OVERLAY) >$(BIN)/$(OVERLAY).yaml
+	$(BIN)/watchlab cluster run $(IN) --name $(RUN) --overlay $(BIN)/$(OVERLAY).yaml --pods $(PODS) --image $(IMAGE) -- $(FLAGS)
+else
 	$(BIN)/watchlab cluster run $(IN) --name $(RUN) --overlay $(OVERLAY) --pods $(PODS) --image $(IMAGE) -- $(FLAGS)
+endif
 
 kind-results: build kubeconfig ## Merge the pods' results into results/ and delete the run from the cluster
 	$(BIN)/watchlab cluster collect $(IN) --name $(RUN)

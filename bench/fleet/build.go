@@ -1,38 +1,44 @@
 package fleet
 
 import (
+	"bytes"
+	"cmp"
+	"embed"
+	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"watchlab/scripts/deploy"
+	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
+// built has the objects of the base and of overlays in scripts/deploy (make manifests).
+//
+//go:embed built
+var built embed.FS
+
 const (
-	deployDir         = "scripts/deploy"
-	baseDir           = deployDir + "/base"
-	overlays          = "overlays"
-	overlaysDir       = deployDir + "/" + overlays
-	kustomizationFile = "kustomization.yaml"
-	ownOverlay        = overlaysDir + "/own" // of a user; ../../base is the base there, too
+	builtDir = "built"
+	plain    = "base" // name of the manifests without an overlay
+	// Namespace and exampleRun are the names in the manifests. Build replaces them.
+	Namespace  = "watchlab"
+	exampleRun = "example"
 )
 
 // Overlays returns the names of the embedded overlays.
 func Overlays() []string {
-	entries, err := fs.ReadDir(deploy.Files, overlays)
+	entries, err := built.ReadDir(builtDir)
 	if err != nil {
 		return nil // The files are embedded.
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
+		if name := strings.TrimSuffix(e.Name(), ".yaml"); name != plain {
+			names = append(names, name)
 		}
 	}
 	return names
@@ -44,7 +50,7 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	objects, err := s.kustomize()
+	objects, err := s.manifests()
 	if err != nil {
 		return nil, badField("overlay", "%q: %w", s.Overlay, err)
 	}
@@ -82,28 +88,25 @@ func (r Ref) isClaim(u *unstructured.Unstructured) bool {
 	return u.GetKind() == "ConfigMap" && u.GetName() == r.object("")
 }
 
-func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
-	k := kustomizer{files: map[string][]byte{}, names: map[string]string{}}
-	if err := k.load(deploy.Files, deployDir); err != nil {
+// manifests reads the objects of the overlay.
+func (s Spec) manifests() (objects []*unstructured.Unstructured, err error) {
+	var data []byte
+	if name := cmp.Or(s.Overlay, plain); s.Overlay == "" || slices.Contains(Overlays(), name) {
+		data, err = built.ReadFile(path.Join(builtDir, name+".yaml"))
+	} else if data, err = os.ReadFile(name); err != nil {
+		err = fmt.Errorf("neither one of %s nor a file of manifests, as kubectl kustomize writes it: %w", strings.Join(Overlays(), ", "), err)
+	}
+	if err != nil {
 		return nil, err
 	}
-	dir := baseDir
-	switch {
-	case s.Overlay == "":
-	case slices.Contains(Overlays(), s.Overlay):
-		dir = path.Join(overlaysDir, s.Overlay)
-	default:
-		dir = ownOverlay
-		if _, err := os.Stat(filepath.Join(s.Overlay, kustomizationFile)); err != nil {
-			return nil, fmt.Errorf("neither one of %s nor a directory with a %s", strings.Join(Overlays(), ", "), kustomizationFile)
-		}
-		if err := k.load(os.DirFS(s.Overlay), ownOverlay); err != nil {
+	for in := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
+		u := &unstructured.Unstructured{}
+		switch err := in.Decode(u); {
+		case errors.Is(err, io.EOF):
+			return objects, nil
+		case err != nil:
 			return nil, err
 		}
+		objects = append(objects, u)
 	}
-	err := k.add(dir, 0)
-	for _, u := range k.objects {
-		k.refer(u.Object)
-	}
-	return k.objects, err
 }

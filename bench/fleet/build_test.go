@@ -124,18 +124,27 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
-// TestOwnOverlay: a user's overlay builds on the same base as the embedded ones.
+// TestOwnOverlay: the manifests of a user become those of the run.
 func TestOwnOverlay(t *testing.T) {
-	dir := t.TempDir()
-	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	kind, err := built.ReadFile(builtDir + "/kind.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
 	s := testSpec()
-	s.Overlay = dir
-	write("resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/template/spec/nodeSelector\",\"value\":{\"pool\":\"x\"}}]'\n")
-	objects, err := Build(s)
+	s.Overlay = filepath.Join(t.TempDir(), "mine.yaml")
+	build := func(old, text string) ([]*unstructured.Unstructured, error) {
+		t.Helper()
+		changed := strings.Replace(string(kind), old, text, 1)
+		if changed == string(kind) {
+			t.Fatalf("the manifests have no %q", old)
+		}
+		if err := os.WriteFile(s.Overlay, []byte(changed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return Build(s)
+	}
+	const pod = "    spec:\n      automount"
+	objects, err := build(pod, "    spec:\n      nodeSelector: {pool: x}\n      automount")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,19 +152,13 @@ func TestOwnOverlay(t *testing.T) {
 	if j.Spec.Template.Spec.NodeSelector["pool"] != "x" || j.Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String() != "250m" {
 		t.Errorf("the overlay is not in the Job: %+v", j.Spec.Template.Spec)
 	}
-	for name, text := range map[string]string{
-		"no kustomization":     "resources: 7\n",
-		"a field too many":     "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/replicas\",\"value\":3}]'\n",
-		"outside":              "resources: [../../../../../etc]\n",
-		"itself":               "resources: [../own]\n",
-		"a field of kustomize": "resources: [../kind]\nnamePrefix: x\n",
-		"an object twice":      "resources: [../kind, ../../base]\n",
-		"no object":            "resources: [../kind]\npatches:\n- patch: '{\"kind\":\"Job\",\"apiVersion\":\"batch/v1\",\"metadata\":{\"name\":\"other\"}}'\n",
-		"no file":              "resources: [../kind]\npatches:\n- path: none.yaml\n",
-		"another container":    "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"replace\",\"path\":\"/spec/template/spec/containers/0/name\",\"value\":\"other\"}]'\n",
+	for name, change := range map[string][2]string{
+		"a field too many":  {pod, "    spec:\n      replicas: 3\n      automount"},
+		"another container": {"        name: watchlab\n", "        name: other\n"},
+		"no object":         {"kind: Namespace\n", ""},
+		"no YAML":           {"kind: Namespace\n", "kind: [\n"},
 	} {
-		write(text)
-		if _, err := Build(s); !errorOf(err, "overlay") {
+		if _, err := build(change[0], change[1]); !errorOf(err, "overlay") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -12,8 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"watchlab/scripts/deploy"
 )
 
 // edit sets the content of a renamed object of the manifests' example run.
@@ -50,9 +48,9 @@ func typed[T any](u *unstructured.Unstructured, edit func(*T) error) error {
 
 // rename replaces the names of the example run, except in the data of ConfigMaps and Secrets.
 func (s Spec) rename(u *unstructured.Unstructured) {
-	const example = objectPrefix + deploy.Run
+	const example = objectPrefix + exampleRun
 	ref := s.Ref()
-	if u.GetKind() == "Namespace" && u.GetName() == deploy.Namespace {
+	if u.GetKind() == "Namespace" && u.GetName() == Namespace {
 		u.SetName(ref.Namespace)
 	}
 	var walk func(key string, v any) any
@@ -68,9 +66,9 @@ func (s Spec) rename(u *unstructured.Unstructured) {
 			}
 		case string:
 			switch {
-			case key == RunLabel && v == deploy.Run:
+			case key == RunLabel && v == exampleRun:
 				return ref.Run
-			case (key == "namespace" || key == NamespaceLabel) && v == deploy.Namespace:
+			case (key == "namespace" || key == NamespaceLabel) && v == Namespace:
 				return ref.Namespace
 			case v == example, strings.HasPrefix(v, example+"-"):
 				return ref.object("") + strings.TrimPrefix(v, example)

@@ -17,8 +17,8 @@ type Spec struct {
 	// another owner's is not modified.
 	Namespace string
 	Image     string // image of watchlab; empty for that of the manifests
-	// Overlay is one of [Overlays], or a directory with a kustomization of ../../base as they
-	// have; empty for the plain base.
+	// Overlay is one of [Overlays], or a file of manifests that kubectl kustomize has built on the same base; empty
+	// for the plain base.
 	Overlay string
 
 	from map[string]packed // files of [Spec.SetExperiment], by name

@@ -18,15 +18,14 @@ import (
 const root = "../.."
 
 // layers lists what each folder of the tree may import (docs/architecture.md): the
-// command is over bench, bench over loadgen, loadgen over impls. bench and the command
-// deploy the files that scripts embed. dashboards has the colours of variants.
+// command is over bench, bench over loadgen, loadgen over impls.
+// dashboards has the colours of variants.
 var layers = map[string][]string{
-	"cmd":        {"bench", "loadgen", "impls", "scripts"},
-	"bench":      {"loadgen", "impls", "scripts"},
+	"cmd":        {"bench", "loadgen", "impls"},
+	"bench":      {"loadgen", "impls"},
 	"loadgen":    {"impls"},
 	"impls":      {},
 	"dashboards": {"bench/chart"},
-	"scripts":    {},
 }
 
 // testLayers lists what tests of a folder may import in addition.
@@ -50,7 +49,7 @@ var limits = []struct {
 	size func(*testing.T) int64
 	most int64
 }{
-	{"packages of the root module", func(t *testing.T) int64 { return int64(len(listed(t))) }, 53},
+	{"packages of the root module", func(t *testing.T) int64 { return int64(len(listed(t))) }, 52},
 	// A program of scripts/tools that needs the dependencies of its own release has a module: Kubernetes,
 	// cert-manager. bench/clientgo has one for all releases of client-go.
 	{"go.mod files", func(t *testing.T) int64 {

@@ -150,7 +150,7 @@ func testObserved(t *testing.T, c *cluster) {
 	for _, name := range []string{"prometheus", "collector", "pyroscope", "tempo", "grafana"} {
 		there[name] = c.ready(t, name)
 	}
-	code, _ := c.watchlab(t, "run", "--name", run, "--overlay", "kind-observed", "--pods", "4", "--",
+	code, _ := c.watchlab(t, "run", "--name", run, "--overlay", "bin/kind-observed.yaml", "--pods", "4", "--",
 		"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring,cond",
 		"--pipeline", "informer", "--storm", "recorded-gang", "--pace", "400", "--events", "2000", "--rounds", "2", "--ignore-host")
 	if code != 0 {

@@ -10,7 +10,6 @@ import (
 
 	"watchlab/bench/fleet"
 	"watchlab/loadgen/source/cluster"
-	"watchlab/scripts/deploy"
 )
 
 func newCluster() *cobra.Command {
@@ -53,7 +52,7 @@ type placeFlags struct {
 func (f *placeFlags) add(cmd *cobra.Command) {
 	f.clusterFlags.add(cmd)
 	fl := cmd.Flags()
-	fl.StringVarP(&f.namespace, "namespace", "n", deploy.Namespace, "namespace of the run")
+	fl.StringVarP(&f.namespace, "namespace", "n", fleet.Namespace, "namespace of the run")
 	fl.StringVar(&f.name, "name", "", "name of the run")
 }
 

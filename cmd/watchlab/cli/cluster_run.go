@@ -57,7 +57,7 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 	fl := cmd.Flags()
 	fl.IntVar(&f.pods, "pods", 4, "playing pods")
 	fl.StringVar(&f.image, "image", "", "image of the pods (default watchlab:dev)")
-	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a directory (default: base)")
+	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a file of manifests (default: base)")
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "barrier timeout before each cell; 0 for no barrier")
 	fl.DurationVar(&f.waitForPods, "wait-for-pods", 2*time.Minute, "limit for a pod's wait for a node or its image")
 	fl.BoolVar(&f.wait, "wait", true, "follow the run until it ends")
