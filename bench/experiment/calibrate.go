@@ -22,11 +22,11 @@ const (
 func (p *Plan) Calibrated(ctx context.Context) (*Plan, error) {
 	s := p.Spec
 	s.Calibrate, s.Parts = false, nil
-	load := &planner{ctx: ctx, storms: map[string]*storm.Storm{}}
+	load := &planner{storms: map[string]*storm.Storm{}}
 	for _, part := range p.Spec.Parts {
 		var kept []string
 		for _, text := range part.Paces {
-			slower, err := load.keep(p.Spec.inherit(part).withDefaults(), text)
+			slower, err := load.keep(ctx, p.Spec.inherit(part).withDefaults(), text)
 			if err != nil {
 				return nil, err
 			}
@@ -41,12 +41,12 @@ func (p *Plan) Calibrated(ctx context.Context) (*Plan, error) {
 			s.Parts = append(s.Parts, part)
 		}
 	}
-	return New(ctx, s, nil)
+	return New(s)
 }
 
 // keep returns the pace, or the first slower one that generator and baseline keep; empty for none. A
 // pace that is no plain rate stays.
-func (p *planner) keep(s Spec, text string) (string, error) {
+func (p *planner) keep(ctx context.Context, s Spec, text string) (string, error) {
 	rate, err := pace.ParseRate(text)
 	if err != nil || !rate.Pace().Paced() {
 		return text, nil //nolint:nilerr // not a rate: a burst or the times of a trace
@@ -65,10 +65,10 @@ func (p *planner) keep(s Spec, text string) (string, error) {
 			c := &comparisons[i]
 			c.Cells = slices.DeleteFunc(c.Cells, func(cl lab.Cell) bool { return !cl.Baseline })
 		}
-		o, err := lab.Run(p.ctx, slices.DeleteFunc(comparisons, func(c lab.Comparison) bool { return len(c.Cells) == 0 }),
+		o, err := lab.Run(ctx, slices.DeleteFunc(comparisons, func(c lab.Comparison) bool { return len(c.Cells) == 0 }),
 			lab.Options{Name: "calibration", Rounds: 2, NoAA: true, Seed: s.Seed})
 		if err == nil && o.Interrupted {
-			err = context.Cause(p.ctx)
+			err = context.Cause(ctx)
 		}
 		if err != nil {
 			return "", fmt.Errorf("calibration: %w", err)

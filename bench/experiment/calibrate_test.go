@@ -20,7 +20,7 @@ func TestCalibrated(t *testing.T) {
 	late, own := part, part
 	late.Paces, late.LagBudget, late.Duration = []string{"10000"}, "1ns", metav1.Duration{Duration: 50 * time.Millisecond}
 	own.Paces = []string{"trace"}
-	plan, err := New(t.Context(), Spec{Calibrate: true, Parts: []Spec{part, late, own}}, nil)
+	plan, err := New(Spec{Calibrate: true, Parts: []Spec{part, late, own}})
 	if err == nil {
 		plan, err = plan.Calibrated(t.Context())
 	}

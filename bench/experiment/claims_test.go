@@ -27,7 +27,7 @@ func TestExperiments(t *testing.T) {
 			e.Spec.Storm.Pods, e.Spec.Storm.Nodes, e.Spec.Storm.Scale = 0, 0, 0.01
 		}
 		e.Spec.Events, e.Spec.Duration.Duration = 100, 10*time.Millisecond
-		if _, err := experiment.New(t.Context(), e.Spec, nil); err != nil || !strings.HasSuffix(e.Spec.Question, "?") {
+		if _, err := experiment.New(e.Spec); err != nil || !strings.HasSuffix(e.Spec.Question, "?") {
 			t.Errorf("%s: %v, %s", e.Name, err, e.Spec.Question)
 		}
 	}
@@ -95,11 +95,11 @@ func TestClaims(t *testing.T) {
 		"claims.0.variant: rate=max has 2 cells, not 1":   spec(map[string]string{"rate": "max"}, cond),
 		"claims.0.baseline: impl=slow has 0 cells, not 1": spec(ring, map[string]string{"impl": "slow"}),
 	} {
-		if _, err := experiment.New(t.Context(), s, nil); err == nil || err.Error() != want {
+		if _, err := experiment.New(s); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	plan, err := experiment.New(t.Context(), spec(ring, cond), nil)
+	plan, err := experiment.New(spec(ring, cond))
 	if err != nil {
 		t.Fatal(err)
 	}

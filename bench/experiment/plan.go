@@ -2,13 +2,11 @@ package experiment
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -74,9 +72,8 @@ func (s Spec) HasParts() bool {
 	return err == nil && len(named.Parts) > 0
 }
 
-// New validates the Spec and loads its storm. stdin is the manifest "-". Every error is about the Spec
-// or a file that it names.
-func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
+// New validates the Spec and loads its storm. Every error is about the Spec or a file that it names.
+func New(spec Spec) (*Plan, error) {
 	spec, err := spec.named()
 	if err != nil {
 		return nil, err
@@ -84,7 +81,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	p := &planner{ctx: ctx, stdin: stdin, storms: map[string]*storm.Storm{}}
+	p := &planner{storms: map[string]*storm.Storm{}}
 	spec = spec.withDefaults()
 	plan := &Plan{Spec: spec}
 	if plan.Profiles, err = spec.profileKinds(); err != nil {
@@ -129,7 +126,7 @@ const budgetProcesses = 6
 // Processes returns the number of processes for a run with a results folder.
 func (p *Plan) Processes() int {
 	switch s := p.Spec; {
-	case s.Memory, slices.Contains(s.Manifests, "-"), s.isKnee() && s.Processes == 0:
+	case s.Memory, s.isKnee() && s.Processes == 0:
 		return 1
 	case s.Processes > 0:
 		return s.Processes
@@ -151,11 +148,7 @@ func (p *Plan) Finish(o *lab.Outcome) {
 }
 
 // planner loads a storm once, even if several points play it.
-type planner struct {
-	ctx    context.Context
-	stdin  io.Reader
-	storms map[string]*storm.Storm
-}
+type planner struct{ storms map[string]*storm.Storm }
 
 func (p *planner) planOne(plan *Plan) error {
 	s := plan.Spec
@@ -242,7 +235,7 @@ func compare(s pipeline.Config) ([]lab.Comparison, error) {
 }
 
 func (p *planner) load(s Spec) (*storm.Storm, error) {
-	key := fmt.Sprintf("%+v %d %q %v", s.Storm, s.Seed, s.Manifests, s.Recursive)
+	key := fmt.Sprintf("%+v %d", s.Storm, s.Seed)
 	if loaded := p.storms[key]; loaded != nil {
 		return loaded, nil
 	}
@@ -250,28 +243,8 @@ func (p *planner) load(s Spec) (*storm.Storm, error) {
 	if err != nil {
 		return nil, manifest.BadField("storm.name", err)
 	}
-	loaded, err := p.withPods(s, set.Storms[0])
-	if err != nil {
-		return nil, manifest.BadField("manifests", err)
-	}
-	p.storms[key] = loaded
-	return loaded, nil
-}
-
-// withPods replaces the storm's pods by pods of the manifests, if there are any.
-func (p *planner) withPods(s Spec, from *storm.Storm) (*storm.Storm, error) {
-	if len(s.Manifests) == 0 {
-		return from, nil
-	}
-	objects, err := manifest.Load(p.ctx, manifest.Options{Filenames: s.Manifests, Recursive: s.Recursive, Stdin: p.stdin})
-	if err != nil {
-		return nil, err
-	}
-	templates, err := manifest.PodTemplates(objects)
-	if err != nil {
-		return nil, err
-	}
-	return from.WithPods(templates)
+	p.storms[key] = set.Storms[0]
+	return set.Storms[0], nil
 }
 
 // IsProfile reports whether Name is a profile.

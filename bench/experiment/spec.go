@@ -45,9 +45,7 @@ type Spec struct {
 	pipeline.Config
 
 	// Storm that is played.
-	Storm     Storm    `json:"storm,omitzero"`
-	Manifests []string `json:"manifests,omitempty" flag:"manifest,array" help:"manifests for the storm's pods: files, folders, URLs, -"`
-	Recursive bool     `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
+	Storm Storm `json:"storm,omitzero"`
 	// Paces at which events are released, one cell each: max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, trace or trace:SPEEDx (default: max).
 	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)"`
 	// Duration of the schedule of a paced round (default: 2s; 1s in a knee search).

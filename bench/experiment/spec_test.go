@@ -46,7 +46,7 @@ func TestReplan(t *testing.T) {
 		"scale": {Config: pipeline.Config{Modes: []string{"per-key"}}, Storm: small, Search: &experiment.Search{Scale: &experiment.Scale{Over: "shards=1,2"}}},
 		"share": {Config: queue, Storm: small, Share: "0/2"},
 	} {
-		first, err := experiment.New(t.Context(), s, nil)
+		first, err := experiment.New(s)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -54,7 +54,7 @@ func TestReplan(t *testing.T) {
 		if err := json.Unmarshal(first.Options.Experiment, &kept); err != nil {
 			t.Fatal(err)
 		}
-		again, err := experiment.New(t.Context(), kept, nil)
+		again, err := experiment.New(kept)
 		if err != nil {
 			t.Fatalf("%s again: %v", name, err)
 		}

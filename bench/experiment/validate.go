@@ -61,10 +61,8 @@ func (s *Spec) validateRun() error {
 	switch {
 	case s.Budget.Duration > 0 && s.Rounds > 0 && len(s.Parts) == 0 && !s.isKnee():
 		return manifest.BadField("budget", errors.New("is in place of --rounds"))
-	case s.Memory && slices.Contains(s.Manifests, "-"):
-		return manifest.BadField("memory", errors.New("is not for --manifest -: standard input can be read once only"))
-	case s.Processes > 1 && (s.Memory || slices.Contains(s.Manifests, "-")):
-		return manifest.BadField("processes", errors.New("is not for --memory, nor for --manifest -"))
+	case s.Processes > 1 && s.Memory:
+		return manifest.BadField("processes", errors.New("is not for --memory"))
 	case s.Calibrate && len(s.Parts) == 0:
 		return manifest.BadField("calibrate", errors.New("needs parts"))
 	}
@@ -116,9 +114,6 @@ func (s *Spec) validateStorm() error {
 	}
 	if err := s.Storm.Validate(); err != nil {
 		return err
-	}
-	if s.Recursive && len(s.Manifests) == 0 {
-		return manifest.BadField("recursive", errors.New("needs --manifest"))
 	}
 	return s.parse(new(pipeline.Config))
 }

@@ -1,14 +1,12 @@
 package fleet
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"watchlab/bench/experiment"
 	"watchlab/loadgen/manifest"
@@ -33,22 +31,19 @@ func refusedField(s *experiment.Spec) (path, why string) {
 	return "", ""
 }
 
-// SetExperiment sets the experiment of the pods, and packs its files. To find errors early, it plans the experiment as the
+// SetExperiment sets the experiment of the pods, and packs its storm. To find errors early, it plans the experiment as the
 // pods will. The error of a field of the experiment is a [*manifest.Error].
-func (s *Spec) SetExperiment(ctx context.Context, e experiment.Spec) error {
+func (s *Spec) SetExperiment(e experiment.Spec) error {
 	if path, why := refusedField(&e); path != "" {
 		return manifest.BadField(path, fmt.Errorf("cannot be used in a load Job: %s", why))
-	}
-	if slices.Contains(e.Manifests, "-") {
-		return manifest.BadField("manifests", errors.New("- cannot be used in a load Job: pods have no standard input"))
 	}
 	if e.HasParts() {
 		return manifest.BadField("family", errors.New("is needed, or --storm or --pipeline: the default experiment has several storms"))
 	}
-	if _, err := experiment.New(ctx, e, nil); err != nil {
+	if _, err := experiment.New(e); err != nil {
 		return err
 	}
-	s.Files, s.from = map[string][]byte{}, map[string]packed{}
+	s.Files = map[string][]byte{}
 	if err := s.pack(&e); err != nil {
 		return err
 	}
@@ -56,52 +51,14 @@ func (s *Spec) SetExperiment(ctx context.Context, e experiment.Spec) error {
 	return nil
 }
 
-// packed is a file of the user, and the field of the Spec that names it.
-type packed struct{ path, field string }
-
-// pack packs the files of a Spec and replaces their names by the paths in a pod.
-func (s *Spec) pack(e *experiment.Spec) (err error) {
-	if name := e.Storm.Name; name != "" && !slices.Contains(storm.Names(), name) && !slices.Contains(trace.Names(), name) {
-		if e.Storm.Name, err = s.add(name, "storm.name"); err != nil {
-			return manifest.BadField("storm.name", err)
-		}
-	}
-	e.Manifests = slices.Clone(e.Manifests)
-	for i, name := range e.Manifests {
-		if strings.Contains(name, "://") {
-			continue
-		}
-		info, err := os.Stat(name)
-		if err == nil && info.IsDir() {
-			err = fmt.Errorf("%s is a directory; name its files", name)
-		}
-		if err == nil {
-			e.Manifests[i], err = s.add(name, "manifests")
-		}
-		if err != nil {
-			return manifest.BadField("manifests", err)
-		}
-	}
-	return nil
-}
-
-func (s *Spec) add(name, field string) (string, error) {
-	base := filepath.Base(name)
-	if other, taken := s.from[base]; taken && other.path != name {
-		return "", fmt.Errorf("%s and %s have the same name", other.path, name)
+// pack packs the file of a recorded storm and replaces its name by the path in a pod.
+func (s *Spec) pack(e *experiment.Spec) error {
+	name := e.Storm.Name
+	if name == "" || slices.Contains(storm.Names(), name) || slices.Contains(trace.Names(), name) {
+		return nil
 	}
 	data, err := os.ReadFile(name)
-	if err != nil {
-		return "", err
-	}
-	s.Files[base], s.from[base] = data, packed{name, field}
-	return path.Join(PlanDir, base), nil
-}
-
-// badFile names the field of the experiment that has the file.
-func (s *Spec) badFile(name, format string, args ...any) error {
-	if of, ok := s.from[name]; ok {
-		return manifest.BadField(of.field, fmt.Errorf("%s: %w", of.path, fmt.Errorf(format, args...)))
-	}
-	return badField("files."+name, format, args...)
+	base := filepath.Base(name)
+	s.Files[base], e.Storm.Name = data, path.Join(PlanDir, base)
+	return manifest.BadField("storm.name", err)
 }

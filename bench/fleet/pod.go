@@ -88,7 +88,7 @@ func (s *jobPod) run(ctx context.Context) error {
 		return manifest.BadField("kubeconfig", err)
 	}
 	s.namespace = cmp.Or(s.namespace, s.cluster.Namespace)
-	p, err := s.check(ctx)
+	p, err := s.check()
 	if err != nil {
 		return s.bad(err)
 	}
@@ -102,12 +102,12 @@ func (s *jobPod) run(ctx context.Context) error {
 	return err
 }
 
-func (s *jobPod) check(ctx context.Context) (*experiment.Plan, error) {
+func (s *jobPod) check() (*experiment.Plan, error) {
 	if s.spec.HasParts() {
 		return nil, errors.New("an experiment with parts has several storms")
 	}
 	cell.MeasureGCPrice() // before the storm is in the heap
-	return experiment.New(ctx, s.spec, nil)
+	return experiment.New(s.spec)
 }
 
 func (s *jobPod) join(ctx context.Context, plays int) (*Barrier, error) {

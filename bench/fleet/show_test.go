@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 
 	"watchlab/bench/experiment"
@@ -15,28 +14,21 @@ import (
 
 // TestSetExperiment: the pods' experiment is the user's, with the paths of files in a pod.
 func TestSetExperiment(t *testing.T) {
-	dir := t.TempDir()
-	file := func(dir, name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	const tiny = `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","resourceVersion":"1"}}}` + "\n" +
+		`{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","resourceVersion":"2"}}}` + "\n"
+	file := filepath.Join(t.TempDir(), "pods.jsonl")
+	if err := os.WriteFile(file, []byte(tiny), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	pod := file(dir, "pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n")
-	given := experiment.Spec{Config: pipeline.Config{Family: "queue", Impls: []string{"ring"}}, Storm: experiment.Storm{Name: "steady", Scale: 0.001}, Manifests: []string{pod}}
+	given := experiment.Spec{Config: pipeline.Config{Family: "queue", Impls: []string{"ring"}}, Storm: experiment.Storm{Name: file}}
 	run := fleet.Spec{}
-	if err := run.SetExperiment(t.Context(), given); err != nil {
+	if err := run.SetExperiment(given); err != nil {
 		t.Fatal(err)
 	}
 	want := given
-	want.Manifests = []string{"/etc/watchlab/pod.yaml"}
-	if got, err := experiment.Parse("", run.Plan.Experiment); err != nil || !reflect.DeepEqual(got, want) || len(run.Files) != 1 || len(run.Files["pod.yaml"]) == 0 {
+	want.Storm.Name = "/etc/watchlab/pods.jsonl"
+	if got, err := experiment.Parse("", run.Plan.Experiment); err != nil || !reflect.DeepEqual(got, want) || len(run.Files) != 1 || string(run.Files["pods.jsonl"]) != tiny {
 		t.Errorf("%v: %+v, files %q", err, got, run.Files)
-	}
-	given.Manifests = append(given.Manifests, file(t.TempDir(), "pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: b}\nspec: {containers: [{name: a, image: a}]}\n"))
-	if err := run.SetExperiment(t.Context(), given); err == nil || !strings.Contains(err.Error(), "the same name") {
-		t.Errorf("two files of one name: %v", err)
 	}
 }
 

@@ -1,9 +1,7 @@
 package fleet
 
 import (
-	"maps"
 	"path"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -20,8 +18,6 @@ type Spec struct {
 	// Overlay is one of [Overlays], or a file of manifests that kubectl kustomize has built on the same base; empty
 	// for the plain base.
 	Overlay string
-
-	from map[string]packed // files of [Spec.SetExperiment], by name
 }
 
 // Ref names the run.
@@ -43,21 +39,17 @@ func (s Spec) check() error {
 	if strings.ContainsAny(s.Image, " \t\r\n") {
 		return badField("image", "%q", s.Image)
 	}
-	size, largest := 0, ""
-	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
-		data := s.Files[name]
-		if problems := validation.IsConfigMapKey(name); len(problems) > 0 {
-			return s.badFile(name, "%s", problems[0])
+	size := 0
+	for name, data := range s.Files {
+		switch problems := validation.IsConfigMapKey(name); {
+		case len(problems) > 0:
+			return badField("storm.name", "%s: %s", name, problems[0])
+		case name == planName:
+			return badField("storm.name", "%s: the name is reserved for the plan", name)
 		}
-		if name == planName {
-			return s.badFile(name, "the name is reserved for the plan")
+		if size += len(name) + len(data); size > maxFiles-planRoom {
+			return badField("storm.name", "%s: it has %d bytes (allowed: %d, the limit of a ConfigMap)", name, len(data), maxFiles-planRoom)
 		}
-		if size += len(name) + len(data); len(data) > len(s.Files[largest]) {
-			largest = name
-		}
-	}
-	if size > maxFiles-planRoom {
-		return s.badFile(largest, "it has %d bytes; all files have %d (allowed: %d, the limit of a ConfigMap)", len(s.Files[largest]), size, maxFiles-planRoom)
 	}
 	return nil
 }

@@ -30,9 +30,6 @@ import (
 	"strconv"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -76,42 +73,6 @@ func position(source string, line int) string {
 		return source
 	}
 	return source + ":" + strconv.Itoa(line)
-}
-
-// PodTemplates returns the pod templates of objects. It supports pods, PodTemplates,
-// Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers, Jobs and
-// CronJobs. The error wraps [ErrManifest] and names the first object of another kind.
-func PodTemplates(objects []Object) ([]v1.PodTemplateSpec, error) {
-	templates := make([]v1.PodTemplateSpec, 0, len(objects))
-	for _, o := range objects {
-		var t *v1.PodTemplateSpec
-		switch obj := o.Object.(type) {
-		case *v1.Pod:
-			t = &v1.PodTemplateSpec{Spec: obj.Spec}
-			t.Labels, t.Annotations = obj.Labels, obj.Annotations
-		case *v1.PodTemplate:
-			t = &obj.Template
-		case *v1.ReplicationController:
-			t = obj.Spec.Template
-		case *appsv1.Deployment:
-			t = &obj.Spec.Template
-		case *appsv1.ReplicaSet:
-			t = &obj.Spec.Template
-		case *appsv1.StatefulSet:
-			t = &obj.Spec.Template
-		case *appsv1.DaemonSet:
-			t = &obj.Spec.Template
-		case *batchv1.Job:
-			t = &obj.Spec.Template
-		case *batchv1.CronJob:
-			t = &obj.Spec.JobTemplate.Spec.Template
-		}
-		if t == nil || len(t.Spec.Containers) == 0 {
-			return nil, &Error{File: o.Source, Line: o.Line, Err: fmt.Errorf("%w: %s has no pod template with containers", ErrManifest, o.Kind.Kind)}
-		}
-		templates = append(templates, *t)
-	}
-	return templates, nil
 }
 
 // Load reads all objects in order. The error joins one [*Error] per invalid document and

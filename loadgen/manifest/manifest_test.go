@@ -251,40 +251,6 @@ func TestURL(t *testing.T) {
 	}
 }
 
-func TestPodTemplates(t *testing.T) {
-	const workload = "---\napiVersion: apps/v1\nkind: %s\nmetadata: {name: x}\nspec:\n  template:\n    metadata: {labels: {of: %[1]s}}\n    spec:\n      containers: [{name: c, image: x}]\n"
-	text := strings.Replace(fmt.Sprintf(pod, "x"), "metadata:", "metadata:\n  labels: {of: Pod}", 1)
-	want := []string{"Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job"}
-	for _, kind := range want[1:] {
-		text += strings.Replace(fmt.Sprintf(workload, kind), "apps/v1\nkind: Job", "batch/v1\nkind: Job", 1)
-	}
-	objects, err := manifest.Decode("f", []byte(text), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	templates, err := manifest.PodTemplates(objects)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, tpl := range templates {
-		got = append(got, tpl.Labels["of"])
-		if tpl.Spec.Containers[0].Name != "c" {
-			t.Errorf("%+v", tpl.Spec)
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	objects, err = manifest.Decode("f", []byte("\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := manifest.PodTemplates(objects); err == nil || err.Error() != "f:2: invalid manifest: ConfigMap has no pod template with containers" {
-		t.Errorf("a config map: %v", err)
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		fmt.Sprintf(pod, "x"), "---\n---\n" + fmt.Sprintf(pod, "x"), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x"}}{`,

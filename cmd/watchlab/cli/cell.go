@@ -48,7 +48,7 @@ func newCell() *cobra.Command {
 				_, _ = io.Copy(io.Discard, os.Stdin) // However it ends, it has.
 				cancel()
 			}()
-			p, err := experiment.New(ctx, spec, nil)
+			p, err := experiment.New(spec)
 			if err != nil {
 				return usageError{err}
 			}

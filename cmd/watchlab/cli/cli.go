@@ -62,7 +62,7 @@ func badField(err error) error {
 	case at.Field == "":
 		return usageError{err}
 	}
-	return badFlag(cmp.Or(experiment.FlagOf(at.Field), at.Field), at.Err)
+	return badFlag(cmp.Or(experiment.FlagOf(at.Field), map[string]string{"manifests": "manifest"}[at.Field], at.Field), at.Err)
 }
 
 // badFile names the flag, the file and the line of a mistake in the file of a flag. The flag is empty for an argument.

@@ -159,7 +159,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, args []string) (fleet.Spec, e
 	if err != nil {
 		return spec, err
 	}
-	return spec, f.blame(spec.SetExperiment(cmd.Context(), e))
+	return spec, f.blame(spec.SetExperiment(e))
 }
 
 func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {

@@ -114,7 +114,7 @@ func (r *reproduction) open(cmd *cobra.Command) error {
 		if f.BuiltIn || len(r.files) == 1 {
 			continue
 		}
-		if _, err := experiment.New(cmd.Context(), f.Spec, cmd.InOrStdin()); err != nil {
+		if _, err := experiment.New(f.Spec); err != nil {
 			return usageError{f.Blame(err)}
 		}
 	}

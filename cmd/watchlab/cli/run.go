@@ -159,7 +159,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 // planOf plans a Spec, calibrated if it asks for that.
 func planOf(cmd *cobra.Command, s experiment.Spec) (*experiment.Plan, error) {
 	cell.MeasureGCPrice() // before the storm is in the heap
-	p, err := experiment.New(cmd.Context(), s, cmd.InOrStdin())
+	p, err := experiment.New(s)
 	if err == nil && p.Spec.Calibrate {
 		status := report.NewStatus(cmd.ErrOrStderr())
 		status.Calibrating()

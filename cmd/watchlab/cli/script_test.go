@@ -24,7 +24,7 @@ var (
 
 // TestScripts plays the scripts testdata/*.txt. A line "$ [NAME=VALUE…] ARGUMENTS" calls watchlab; its output and its exit code,
 // if that is not 0, follow. The files at the end of a script are in the working folder, with those of testdata/input,
-// a manifest large.yaml of 2 MB and the kubeconfig of a server that must not be written to.
+// a recording large.jsonl of 2 MB and the kubeconfig of a server that must not be written to.
 //
 // Bad input, exit code 2, is one line, and writes nothing.
 func TestScripts(t *testing.T) {
@@ -54,7 +54,8 @@ func play(t *testing.T, script string) string {
 	}
 	noError(t, os.CopyFS(dir, os.DirFS("testdata/input")))
 	write("kubeconfig", content(t, unasked(t)))
-	write("large.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n#"+strings.Repeat("x", 2<<20))
+	write("large.jsonl", strings.Repeat(`{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b"},"spec":{"nodeName":"`+
+		strings.Repeat("x", 1<<20)+"\"}}}\n", 2))
 	commands, files := script, ""
 	if at := scriptFile.FindAllStringSubmatchIndex(script, -1); at != nil {
 		commands, files = script[:at[0][0]], script[at[0][0]:]

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -30,6 +29,7 @@ type service struct {
 	port      uint16
 	tokenFile string
 	gates     string // feature gates
+	manifests manifest.Options
 	opts      apiserver.ServiceOptions
 }
 
@@ -65,6 +65,8 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	}
 	fl := cmd.Flags()
 	v.add(cmd, nil, servedField)
+	fl.StringArrayVar(&v.manifests.Filenames, "manifest", nil, "manifests of objects to begin with: files, folders, URLs, -")
+	fl.BoolVarP(&v.manifests.Recursive, "recursive", "R", false, "read subfolders of --manifest (default false)")
 	fl.StringVar(&v.bind, "bind", "127.0.0.1", "address to serve on")
 	fl.Uint16Var(&v.port, "port", 0, "port to serve on; 0 for a free one")
 	fl.BoolVar(&v.opts.Access.TLS, "tls", true, "HTTPS with a token; else plain HTTP on loopback")
@@ -80,7 +82,7 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 }
 
 func servedField(f experiment.Field) bool {
-	return stormField(f) || slices.Contains([]string{"faults", "manifests", "recursive"}, f.Path)
+	return stormField(f) || f.Path == "faults"
 }
 
 func (v *service) check() error {
@@ -138,8 +140,8 @@ func (v *service) load(ctx context.Context, stdin io.Reader, stderr io.Writer) (
 		}
 		o.Faults = append(o.Faults, more...)
 	}
-	if len(v.from.Manifests) > 0 {
-		o.Objects, err = manifest.Load(ctx, manifest.Options{Filenames: v.from.Manifests, Recursive: v.from.Recursive, Stdin: stdin})
+	if v.manifests.Stdin = stdin; len(v.manifests.Filenames) > 0 {
+		o.Objects, err = manifest.Load(ctx, v.manifests)
 		if err != nil {
 			return badFlag("manifest", err)
 		}
