@@ -87,8 +87,10 @@ load: ## Hold 10,000 watches of 1,000,000 objects, then play storms; memory must
 # BASELINES are named as clientgo@0.33/realfifo, those of each change by default.
 BASELINES ?=
 
-versions: ## Compare client-go's informers, minor by minor, into results/, 10 minutes (ROUNDS=6, BASELINES=)
-	cd bench/clientgo && $(GO) run . -rounds $(or $(ROUNDS),6) $(if $(BASELINES),-baselines '$(BASELINES)') -out '$(CURDIR)/results/$(shell date +%F)-$(COMMIT)-versions'
+versions: build ## Compare client-go's informers, minor by minor, into results/, 10 minutes (ROUNDS=6, BASELINES=)
+	@set -e; out='$(CURDIR)/results/$(shell date +%F)-$(COMMIT)-versions'; \
+		(cd bench/clientgo && $(GO) run . -rounds $(or $(ROUNDS),6) $(if $(BASELINES),-baselines '$(BASELINES)') -out "$$out"); \
+		$(BIN)/watchlab report "$$out"
 
 # SMOKE are tests of bench/e2e, by package: one for each claim of README, and one of each real program.
 SMOKE_PROGRAMS := etcd kube-apiserver kubectl

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -165,9 +164,7 @@ func (p *plan) run(ctx context.Context, rounds int, dir string) error {
 	for _, f := range o.Failed() {
 		err = errors.Join(err, errors.New(f))
 	}
-	steps := stepsOf(o, p.baselines)
-	table := func(w io.Writer) error { return writeTable(w, steps) }
-	return errors.Join(err, lab.ReplaceFile(filepath.Join(dir, "versions.md"), table))
+	return err
 }
 
 func output(ctx context.Context, name string, args ...string) (string, error) {

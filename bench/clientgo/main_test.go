@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"watchlab/bench/clientgo/round"
-	"watchlab/bench/stats"
 	"watchlab/loadgen/pace"
 )
 
@@ -103,24 +101,5 @@ func TestPrograms(t *testing.T) {
 		if _, err := bad.playIn(t.Context(), program); err == nil || !strings.Contains(err.Error(), "drizzle") {
 			t.Errorf("%s, an unknown storm: %v", name, err)
 		}
-	}
-}
-
-func TestWriteSteps(t *testing.T) {
-	f, missing := figure{"rollout", "CPU"}, figure{"rollout", "p99"}
-	steps := []step{{
-		from: "clientgo@0.31/deltafifo", to: "clientgo@0.32/deltafifo", figures: []figure{f, missing},
-		effects: map[figure]stats.Comparison{f: {Ratio: 1.5, Lo: 1.4, Hi: 1.6, Significant: true}},
-	}}
-	var table bytes.Buffer
-	if err := writeTable(&table, steps); err != nil {
-		t.Fatal(err)
-	}
-	want := `| rollout, from | to | CPU | p99 |
-|---|---|---:|---:|
-| clientgo@0.31/deltafifo | clientgo@0.32/deltafifo | **1.50×** (1.40–1.60) | – |
-`
-	if table.String() != want {
-		t.Errorf("table:\n%swant:\n%s", table.String(), want)
 	}
 }
