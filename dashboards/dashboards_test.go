@@ -212,10 +212,10 @@ func TestMetrics(t *testing.T) {
 		}
 		export(f.GetName(), f.GetType(), own)
 	}
-	for _, m := range slices.Concat(live.Metrics(), live.ClientGoMetrics()) {
+	for _, m := range live.Metrics() {
 		export(m.Name, m.Kind, m.AllLabels())
 	}
-	name := regexp.MustCompile(`\b(?:watchlab|informer|workqueue|go|process)_[a-z0-9_]+\b`)
+	name := regexp.MustCompile(`\b(?:watchlab|go|process)_[a-z0-9_]+\b`)
 	series := regexp.MustCompile(`\b(\w+)\{([^}]*)\}`)
 	matcher := regexp.MustCompile(`(\w+)=~?"(?:[^"\\]|\\.)*"`)
 	by := regexp.MustCompile(`by \(([^)]*)\)`)

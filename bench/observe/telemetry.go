@@ -41,8 +41,7 @@ type Telemetry struct {
 	queued             int    // last length of the queue
 	singles            int    // hand-overs of one delta, which are observed at the end
 	tally              live.Tally
-	log                *cursor // nil without a log
-	clientGo           *live.Informer
+	log                *cursor  // nil without a log
 	exported           []uint64 // a bit for each event in [oneIn] whose latencies are in the set
 	relists            int      // counted lists after the first
 	unexplained        int      // those of them that neither the storm nor a fault caused
@@ -94,12 +93,6 @@ func (t *Telemetry) Watch(of Stages) {
 	if of.Log != nil {
 		t.log = newCursor(of.Log)
 	}
-	if of.LookUps != nil {
-		if all, name := t.Upstream(); all != nil {
-			m := all.Informer(name, t.st.Storm.Resource)
-			t.clientGo = &m
-		}
-	}
 	t.set.Depth(func() int {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -108,15 +101,6 @@ func (t *Telemetry) Watch(of Stages) {
 		}
 		return t.queued
 	})
-}
-
-// Upstream returns client-go's metrics and the variant's name in them; nil for none.
-// Unpaced cells have none, as client-go updates these metrics while events are handled.
-func (t *Telemetry) Upstream() (*live.Upstream, string) {
-	if t == nil || !t.st.Paced || t.set.Upstream() == nil {
-		return nil, ""
-	}
-	return t.set.Upstream(), t.set.Labels().UpstreamName()
 }
 
 // samples reports whether the latencies of an event are exported during the play.
@@ -157,10 +141,6 @@ func (t *Telemetry) update(end bool) {
 	t.tally[live.Enqueued][live.Replaced] += uint64(n - t.listed)
 	t.listed = n
 	t.readSource(relists, faults)
-	if t.clientGo != nil {
-		t.clientGo.Queued.Set(float64(t.queued))
-		t.clientGo.Version.Set(float64(t.newest))
-	}
 	t.set.CountAll(&t.tally)
 }
 
@@ -217,9 +197,6 @@ func (t *Telemetry) readLog(c *cursor, end bool) {
 			ones++
 		} else {
 			t.set.Observe(live.BatchSize, int64(len(h.deltas)))
-		}
-		if t.clientGo != nil && c.l.second == stored && h.at.second != 0 {
-			t.clientGo.Processing.Observe(time.Duration(h.at.second - h.at.popped).Seconds())
 		}
 		for d := range h.deliveries() {
 			t.readDelivery(d)

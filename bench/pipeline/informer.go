@@ -101,12 +101,7 @@ func (f *informerStages) decode(ctx context.Context, st *observe.Stamps, api *so
 // assemble builds the pipeline for a number of events. like has the type of the objects.
 func (f *informerStages) assemble(ctx context.Context, r *round, events int, like runtime.Object) error {
 	f.r, f.intake.st = r, r.st
-	var opts workqueue.Options[string]
-	if all, name := r.telemetry.Upstream(); all != nil {
-		opts.Name, opts.MetricsProvider = name, all
-		all.NewRetriesMetric(name) // This queue has no retries.
-	}
-	queue, err := workqueue.New(cmp.Or(f.workqueue, defaultWorkqueue), opts)
+	queue, err := workqueue.New(cmp.Or(f.workqueue, defaultWorkqueue), workqueue.Options[string]{})
 	if err != nil {
 		return err
 	}

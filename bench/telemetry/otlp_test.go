@@ -172,7 +172,6 @@ func TestMetrics(t *testing.T) {
 		s.Observe(live.Staleness, v)
 	}
 	s.ObserveEvent(live.ReleasedHandled, 1e9, 7)
-	s.Upstream().NewLatencyMetric("q").Observe(1e-6)
 	scopes, err := producer{r}.Produce(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -193,10 +192,6 @@ func TestMetrics(t *testing.T) {
 	latency := got["watchlab_end_to_end_latency_seconds"].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
 	if x := latency.Exemplars; len(x) != 1 || string(x[0].TraceID) != "\x0a\x0b" || string(x[0].SpanID) != "\x0c" || x[0].Value != 1 {
 		t.Errorf("exemplars %+v", x)
-	}
-	wq := got["workqueue_queue_duration_seconds"].Data.(metricdata.Histogram[float64]).DataPoints[0]
-	if len(wq.BucketCounts) != len(wq.Bounds)+1 || wq.BucketCounts[2] != 1 || wq.Count != 1 {
-		t.Errorf("workqueue %+v", wq)
 	}
 	if u := got["process_resident_memory_bytes"].Unit; u != "By" {
 		t.Errorf("unit %q", u)

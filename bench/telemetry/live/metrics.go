@@ -55,14 +55,12 @@ func (m Metric) AllLabels() []string {
 // zeroThreshold is the largest value counted as zero: below the clock's resolution.
 const zeroThreshold = 1e-10
 
-// histogramOpts returns those of a histogram. Those of watchlab have native buckets beside the classic ones: 2^3
-// for each power of two put a quantile within 4.5 %.
+// histogramOpts returns those of a histogram, which has native buckets beside the classic ones: 2^3 for each power of
+// two put a quantile within 4.5 %.
 func (m Metric) histogramOpts() prometheus.HistogramOpts {
-	opts := prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}
-	if m.Common {
-		opts.NativeHistogramBucketFactor, opts.NativeHistogramZeroThreshold = 1.1, zeroThreshold
+	return prometheus.HistogramOpts{
+		Name: m.Name, Help: m.Help, Buckets: m.Buckets, NativeHistogramBucketFactor: 1.1, NativeHistogramZeroThreshold: zeroThreshold,
 	}
-	return opts
 }
 
 // The metrics of a run. Counters and histograms include all rounds with their warm-up;
@@ -164,42 +162,11 @@ var (
 	ReleasedHandled  = endToEndLatency.of(1e9, "released")
 )
 
-// client-go's own metrics, in paced cells of the informer pipeline. Names, labels and help
-// texts are those of k8s.io/component-base v0.36.3 (metrics/prometheus/clientgo/fifo and
-// metrics/prometheus/workqueue). The label name is the variant's, for example
-// "deltafifo/ring/in-order". Histograms have every 16th batch and item, as timing each
-// would slow the pipeline.
-var (
-	InformerQueuedItems = ofClientGo(gauge, "informer_queued_items",
-		"Number of items currently queued in the FIFO.", "name", "group", "version", "resource")
-	InformerProcessingLatency = ofClientGo(histogram([]float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}), "informer_processing_latency_seconds",
-		"Time taken to process events after popping from the queue.", "name", "group", "version", "resource")
-	InformerStoreResourceVersion = ofClientGo(gauge, "informer_store_resource_version",
-		"The 15 least significant digits of the resource version of the store.", "name", "group", "version", "resource")
-	WorkqueueDepth = ofClientGo(gauge, "workqueue_depth",
-		"Current depth of workqueue", "name")
-	WorkqueueAdds = ofClientGo(counter, "workqueue_adds_total",
-		"Total number of adds handled by workqueue", "name")
-	WorkqueueQueueDuration = ofClientGo(histogram(decades()), "workqueue_queue_duration_seconds",
-		"How long in seconds an item stays in workqueue before being requested.", "name")
-	WorkqueueWorkDuration = ofClientGo(histogram(decades()), "workqueue_work_duration_seconds",
-		"How long in seconds processing an item from workqueue takes.", "name")
-	WorkqueueUnfinishedWork = ofClientGo(gauge, "workqueue_unfinished_work_seconds",
-		"How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.", "name")
-	WorkqueueLongestRunning = ofClientGo(gauge, "workqueue_longest_running_processor_seconds",
-		"How many seconds has the longest running processor for workqueue been running.", "name")
-	WorkqueueRetries = ofClientGo(counter, "workqueue_retries_total",
-		"Total number of retries handled by workqueue", "name")
-)
-
-// own and clientGo have the metrics in the order of their definition, counters those of [Set.Add].
-var own, clientGo, counters []Metric
+// own has the metrics in the order of their definition, counters those of [Set.Add].
+var own, counters []Metric
 
 // Metrics returns the metrics of watchlab.
 func Metrics() []Metric { return slices.Clone(own) }
-
-// ClientGoMetrics returns the metrics under client-go's names; see [Upstream].
-func ClientGoMetrics() []Metric { return slices.Clone(clientGo) }
 
 var counter, gauge = Metric{Kind: dto.MetricType_COUNTER}, Metric{Kind: dto.MetricType_GAUGE}
 
@@ -220,10 +187,6 @@ func ofVariant(m Metric, name, help string, labels ...string) Metric {
 
 func ofRun(m Metric, name, help string, labels ...string) Metric {
 	return m.define(&own, name, help, append([]string{"run"}, labels...))
-}
-
-func ofClientGo(m Metric, name, help string, labels ...string) Metric {
-	return m.define(&clientGo, name, help, labels)
 }
 
 // counted defines a counter that [Set.Add] counts.
@@ -250,9 +213,4 @@ func powers(from, to, step int) (out []float64) {
 		out = append(out, math.Exp2(float64(e)))
 	}
 	return out
-}
-
-// decades returns client-go's bounds for the histograms of a workqueue.
-func decades() []float64 {
-	return []float64{10e-9, 100e-9, 1e-6, 10e-6, 100e-6, 1e-3, 10e-3, 100e-3, 1, 10}
 }

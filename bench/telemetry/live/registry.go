@@ -2,7 +2,7 @@
 //
 //  1. A pipeline takes its [Set] from the context ([From]): the metrics of one variant.
 //     It updates them some times a second, from its stamps and logs. Without a Set all
-//     methods are no-ops. [Upstream] holds the metrics under client-go's own names.
+//     methods are no-ops.
 //  2. A [Registry] has the sets, the metrics of the run, of the Go runtime and of the process.
 //  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
 //     and readiness.
@@ -26,7 +26,6 @@ type Registry struct {
 	run, commit string
 	registry    *prometheus.Registry
 	own         vectors
-	upstream    *Upstream
 
 	mu    sync.Mutex // guards the fields below
 	sets  []*Set     // in the order of their creation
@@ -41,7 +40,6 @@ var _ prometheus.Gatherer = (*Registry)(nil)
 func New(run, commit string) *Registry {
 	r := &Registry{run: run, commit: commit, registry: prometheus.NewPedanticRegistry()}
 	r.own = newVectors(r.registry, own)
-	r.upstream = &Upstream{newVectors(r.registry, clientGo)}
 	r.own.gauge(buildInfo, run, commit, runtime.Version()).Set(1)
 	r.own.gauge(startTime, run, commit).Set(float64(time.Now().Unix()))
 	r.Progress(0, 0)
@@ -65,7 +63,7 @@ func (r *Registry) Set(labels Labels) *Set {
 			return s
 		}
 	}
-	s := newSet(labels, r.own, r.upstream)
+	s := newSet(labels, r.own)
 	r.sets = append(r.sets, s)
 	return s
 }

@@ -94,9 +94,8 @@ type Verdict struct{ Status, Cause string }
 
 // Set has the metrics of one variant under one storm, see [Registry.Set]. It is safe for concurrent use.
 type Set struct {
-	labels   Labels
-	own      vectors
-	upstream *Upstream
+	labels Labels
+	own    vectors
 
 	mu         sync.Mutex // guards the fields below
 	events     [stages][types]prometheus.Counter
@@ -111,8 +110,8 @@ type Set struct {
 
 // newSet returns the set of a variant. Counters of events in start at 0, as ratios of rates need the first events,
 // too; other counters by stage, type or fault start with their first event, as most combinations never occur.
-func newSet(labels Labels, own vectors, upstream *Upstream) *Set {
-	s := &Set{labels: labels, own: own, upstream: upstream, histograms: make([]prometheus.Observer, len(series))}
+func newSet(labels Labels, own vectors) *Set {
+	s := &Set{labels: labels, own: own, histograms: make([]prometheus.Observer, len(series))}
 	for _, m := range counters {
 		if len(m.Labels) == 0 {
 			s.Add(m, 0)
@@ -144,9 +143,6 @@ func From(ctx context.Context) *Set {
 
 // Labels of the set.
 func (s *Set) Labels() Labels { return s.labels }
-
-// Upstream returns the metrics under client-go's names.
-func (s *Set) Upstream() *Upstream { return s.upstream }
 
 func (s *Set) set(m Metric, v float64, own ...string) {
 	s.own.gauge(m, append(s.labels.Values(), own...)...).Set(v)
