@@ -55,11 +55,7 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 		return nil, badField("overlay", "%q: %w", s.Overlay, err)
 	}
 	for _, u := range objects {
-		if s.rename(u); u.GetKind() == "Deployment" && u.GetNamespace() == s.Namespace {
-			s.Plan.Deployments = append(s.Plan.Deployments, u.GetName())
-		}
-	}
-	for _, u := range objects {
+		s.rename(u)
 		if err := s.edit(u); err != nil {
 			return nil, badField("overlay", "%s %s: %w", u.GetKind(), u.GetName(), err)
 		}

@@ -55,14 +55,13 @@ func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 func (f *Fleet) look(ctx context.Context, ref Ref, plan Plan, version string) (State, error) {
 	all := objects{plan: plan}
 	ofRun := metav1.ListOptions{ResourceVersion: version, LabelSelector: ref.selector()}
-	ofPods := metav1.ListOptions{ResourceVersion: version, LabelSelector: plan.podSelector(ref)}
 	maps, err := f.metadata.Resource(configMaps).Namespace(ref.Namespace).List(ctx, ofRun)
 	if err == nil {
 		all.maps = maps.Items
 		all.jobs, err = list[batchv1.Job](ctx, f.dynamic.Resource(jobs).Namespace(ref.Namespace), ofRun)
 	}
 	if err == nil {
-		all.pods, err = list[corev1.Pod](ctx, f.dynamic.Resource(pods).Namespace(ref.Namespace), ofPods)
+		all.pods, err = list[corev1.Pod](ctx, f.dynamic.Resource(pods).Namespace(ref.Namespace), ofRun)
 	}
 	if err == nil {
 		all.leases, err = list[coordinationv1.Lease](ctx, f.dynamic.Resource(leases).Namespace(ref.Namespace), ofRun)
@@ -92,7 +91,7 @@ func list[T any](ctx context.Context, client dynamic.ResourceInterface, opts met
 // Follow looks at a run until it has ended, each second and 10 ms a pod, and returns its last state. It
 // calls show for each new state. If ctx ends, Follow returns its error; the run continues. warn receives each new
 // error of a look; the next look follows. If a pod waits for a node or its image for longer than wait,
-// Follow returns a [*WaitError]. So does a pod of the plan's Deployments that cannot have one.
+// Follow returns a [*WaitError].
 func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show func(State), warn func(error)) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
@@ -118,9 +117,7 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show fu
 		}
 		before := waits.Name
 		waits = Pod{}
-		// A Deployment may pull a large image for long; a reason says that it cannot.
-		stuck := func(p Pod) bool { return p.Phase == Waiting && (p.Deployment == "" || p.Reason != "") }
-		if i := slices.IndexFunc(last.Pods, stuck); i >= 0 {
+		if i := slices.IndexFunc(last.Pods, func(p Pod) bool { return p.Phase == Waiting }); i >= 0 {
 			waits = last.Pods[i]
 		}
 		switch {

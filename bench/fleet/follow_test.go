@@ -20,11 +20,9 @@ import (
 )
 
 // fakeFleet returns a Fleet of a fake cluster without controllers, and its Job.
-func fakeFleet(t *testing.T, deployments ...string) (*Fleet, *batchv1.Job) {
+func fakeFleet(t *testing.T) (*Fleet, *batchv1.Job) {
 	t.Helper()
-	p := testPlan
-	p.Deployments = deployments
-	plan, err := p.YAML()
+	plan, err := testPlan.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,29 +106,6 @@ func TestFollowWaits(t *testing.T) {
 		}
 		if took := time.Since(began); took < 110*time.Second || took > 114*time.Second {
 			t.Errorf("after %v", took)
-		}
-	})
-}
-
-// TestFollowDeployment: an observer without its image ends Follow, while the pods run; one whose
-// image is being pulled does not.
-func TestFollowDeployment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, _ := fakeFleet(t, "grafana", "tempo")
-		for _, p := range []*corev1.Pod{podOf(0, 0, corev1.PodRunning), deployed("tempo", "ContainerCreating"), deployed("grafana", "ImagePullBackOff")} {
-			if p.Labels[nameLabel] == "" {
-				p.Labels[nameLabel] = appName
-			}
-			f.put(t, pods, p)
-		}
-		var shown State
-		_, err := f.Follow(t.Context(), testRef, time.Minute, func(s State) { shown = s }, unwarned(t))
-		var waits *WaitError
-		if !errors.As(err, &waits) || waits.Pod.Deployment != "grafana" || waits.Pod.Image != "grafana:1" {
-			t.Errorf("%v", err)
-		}
-		if shown.Count(Running) != 1 {
-			t.Errorf("shown: %+v", shown)
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,13 +40,10 @@ const (
 
 // Plan configures the pods of a run. All pods mount its YAML form as [PlanFile].
 type Plan struct {
-	Run        string          `json:"run"`        // name of the run
-	Pods       int             `json:"pods"`       // number of pods: the completions of their Job
-	Experiment json.RawMessage `json:"experiment"` // Spec of package experiment that each pod plays, as JSON
-	// Deployments are those of the overlay, for [Fleet.Follow]; [Build] sets them. The label
-	// app.kubernetes.io/name of their pods is their name.
-	Deployments []string `json:"deployments,omitempty"`
-	Pyroscope   string   `json:"pyroscope,omitempty"` // URL for pprof profiles of each pod; empty for none
+	Run        string          `json:"run"`                 // name of the run
+	Pods       int             `json:"pods"`                // number of pods: the completions of their Job
+	Experiment json.RawMessage `json:"experiment"`          // Spec of package experiment that each pod plays, as JSON
+	Pyroscope  string          `json:"pyroscope,omitempty"` // URL for pprof profiles of each pod; empty for none
 	// Barrier is the timeout of a pod for the others before each cell; 0 for no barrier.
 	Barrier metav1.Duration `json:"barrier"`
 }
@@ -96,12 +92,3 @@ func (p Plan) Validate() error {
 
 // maxBarrier: with a longer timeout, a run with a lost pod would seem to hang.
 const maxBarrier = time.Hour
-
-// podSelector returns the label selector for the pods of a run and of its Deployments, and then
-// for those of other runs, too.
-func (p Plan) podSelector(ref Ref) string {
-	if len(p.Deployments) == 0 {
-		return ref.selector()
-	}
-	return nameLabel + " in (" + strings.Join(p.Deployments, ",") + "," + appName + ")"
-}

@@ -23,7 +23,7 @@ func (s State) Print(w io.Writer) error {
 	fmt.Fprintln(w)
 	t := chart.NewTable("", []string{"INDEX", "POD", "NODE", "PHASE", "FAILURES", "PROGRESS", "UPLOADED"})
 	for _, p := range s.Pods {
-		t.Add(p.index(), dash(p.Name), dash(p.Node), p.PhaseText(), strconv.Itoa(p.Failures), dash(p.Progress), p.uploadedText())
+		t.Add(strconv.Itoa(p.Index), dash(p.Name), dash(p.Node), p.PhaseText(), strconv.Itoa(p.Failures), dash(p.Progress), map[bool]string{true: "yes", false: "no"}[p.Uploaded])
 	}
 	return t.Text(w)
 }
@@ -44,27 +44,6 @@ func (p Pod) String() string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", ")
 }
 
-func (p Pod) title() string {
-	if p.Plays() {
-		return "pod " + p.index()
-	}
-	return p.index()
-}
-
-func (p Pod) index() string {
-	return cmp.Or(p.Deployment, strconv.Itoa(p.Index))
-}
-
-func (p Pod) uploadedText() string {
-	switch {
-	case !p.Plays():
-		return "-"
-	case p.Uploaded:
-		return "yes"
-	}
-	return "no"
-}
-
 // Line counts the pods by phase, and the results.
 func (s State) Line() string {
 	var parts []string
@@ -80,10 +59,9 @@ func (s State) Line() string {
 func (s State) Unfinished() []string {
 	var all []string
 	for _, p := range s.Pods {
-		if p.Phase == Succeeded || !p.Plays() {
-			continue
+		if p.Phase != Succeeded {
+			all = append(all, fmt.Sprintf("pod %d %s", p.Index, p.PhaseText()))
 		}
-		all = append(all, p.title()+" "+p.PhaseText())
 	}
 	if s.Failure != "" {
 		all = append(all, s.Failure)
@@ -107,16 +85,15 @@ func (f *Follower) Show(s State) {
 	}
 	for _, p := range s.Pods {
 		hint := f.Hint(p)
-		key := p.Deployment + hint // once for all pods of the Jobs
-		if p.Phase != Waiting || p.Reason == "" || f.waits[key] {
+		if p.Phase != Waiting || p.Reason == "" || f.waits[hint] {
 			continue
 		}
-		f.waits[key] = true
+		f.waits[hint] = true // once for all pods
 		what := p.Message
 		if imagePullFailed(p) {
 			what = p.Image // The message says so at length.
 		}
-		fmt.Fprintf(f.W, "watchlab: %s waits: %s: %s; %s\n", p.title(), p.Reason, what, hint)
+		fmt.Fprintf(f.W, "watchlab: pod %d waits: %s: %s; %s\n", p.Index, p.Reason, what, hint)
 	}
 	if line := s.Line(); line != f.line {
 		f.line = line
@@ -132,10 +109,8 @@ func StartHint(p Pod, context, overlay, namespace string) string {
 		return fmt.Sprintf("overlay %s asks for more than the nodes have", cmp.Or(overlay, "base"))
 	case !imagePullFailed(p):
 		return fmt.Sprintf("kubectl -n %s get events says more", namespace)
-	case kind && p.Deployment == "":
-		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --image names another", p.Image, cluster)
 	case kind:
-		return fmt.Sprintf("docker pull %[1]s && kind load docker-image %[1]s --name %[2]s loads it", p.Image, cluster)
+		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --image names another", p.Image, cluster)
 	}
 	return "load it into the nodes, or a registry that they reach"
 }

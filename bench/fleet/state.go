@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,9 +26,8 @@ const (
 	Succeeded Phase = "succeeded" // a pod of the index succeeded
 )
 
-// Pod is the state of one index of a Job of the run, or of a Deployment beside it.
+// Pod is the state of one index of the run's Job.
 type Pod struct {
-	Deployment string // its name, such as grafana; empty for the pods of Jobs
 	Index      int    // completion index of the Job
 	Name, Node string // of the last pod
 	Image      string // of its first container, or of the one that waits
@@ -41,21 +39,18 @@ type Pod struct {
 	Uploaded   bool   // the complete result is in ConfigMaps
 }
 
-// Plays reports whether the pod plays a share of the storm.
-func (p Pod) Plays() bool { return p.Deployment == "" }
-
 // State is the state of a run in the cluster.
 type State struct {
 	Ref
 	Plan    Plan   // of the run
-	Pods    []Pod  // playing pods by index, then those of Deployments
+	Pods    []Pod  // by index
 	Over    bool   // the Job has ended or was deleted
 	Failure string // reason of a failed Job; empty otherwise
 }
 
-// Count returns the number of playing pods in a phase.
+// Count returns the number of pods in a phase.
 func (s State) Count(phase Phase) int {
-	return s.count(func(p Pod) bool { return p.Plays() && p.Phase == phase })
+	return s.count(func(p Pod) bool { return p.Phase == phase })
 }
 
 // Uploaded returns the number of complete results.
@@ -94,13 +89,6 @@ func (o objects) state(ref Ref) State {
 	s.Over, s.Failure = ended(job)
 	o.readConfigMaps(s.Pods)
 	o.readLeases(s.Pods)
-	for _, name := range o.plan.Deployments {
-		p := Pod{Deployment: name, Phase: Absent}
-		p.read(slices.DeleteFunc(slices.Clone(o.pods), func(p *corev1.Pod) bool {
-			return p.GenerateName != name+"-"+p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]+"-"
-		}))
-		s.Pods = append(s.Pods, p)
-	}
 	return s
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,20 +71,6 @@ func TestUploadedAgain(t *testing.T) {
 	}
 }
 
-// deployed returns a pod of a Deployment that waits for its image.
-func deployed(name, reason string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: name + "-5d8-x", GenerateName: name + "-5d8-", Namespace: "lab",
-		Labels: map[string]string{nameLabel: name, appsv1.DefaultDeploymentUniqueLabelKey: "5d8"},
-	}}
-	p.Spec.Containers = []corev1.Container{{Image: name + ":1"}}
-	p.Status.Phase = corev1.PodPending
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
-		Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "no such host"},
-	}}}
-	return p
-}
-
 func TestState(t *testing.T) {
 	pulling := podOf(3, 0, corev1.PodPending)
 	pulling.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
@@ -134,24 +119,6 @@ func TestState(t *testing.T) {
 	v.jobs = nil
 	if got = v.state(testRef); !got.Over || got.Count(Absent) != 4 || got.Uploaded() != 1 {
 		t.Errorf("gone: %+v", got)
-	}
-}
-
-// TestStateBeside: the Deployments of the plan are listed, and not counted as playing pods.
-func TestStateBeside(t *testing.T) {
-	plan := testPlan
-	plan.Pods, plan.Deployments = 1, []string{"grafana", "tempo"}
-	got := objects{
-		plan: plan, pods: []*corev1.Pod{deployed("grafana", "ErrImagePull"), deployed("other", "ErrImagePull")},
-		jobs: []*batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}}},
-	}.state(testRef)
-	want := []Pod{
-		{Phase: Absent},
-		{Deployment: "grafana", Name: "grafana-5d8-x", Image: "grafana:1", Phase: Waiting, Reason: "ErrImagePull", Message: "no such host"},
-		{Deployment: "tempo", Phase: Absent},
-	}
-	if d := cmp.Diff(want, got.Pods); d != "" || got.Over || got.Count(Succeeded) != 0 || got.Count(Waiting) != 0 || got.Count(Absent) != 1 {
-		t.Errorf("%+v (-want +got):\n%s", got, d)
 	}
 }
 
