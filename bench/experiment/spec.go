@@ -46,7 +46,7 @@ type Spec struct {
 
 	// Storm that is played.
 	Storm Storm `json:"storm,omitzero"`
-	// Paces at which events are released, one cell each: max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, trace or trace:SPEEDx (default: max).
+	// Paces at which events are released, one cell each: max, RATE, poisson:RATE, trace or trace:SPEEDx (default: max).
 	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)"`
 	// Duration of the schedule of a paced round (default: 2s; 1s in a knee search).
 	Duration metav1.Duration `json:"duration,omitzero" flag:"duration" help:"schedule of a paced round (default 2s, knee 1s)" min:"0"`

@@ -104,7 +104,7 @@ func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Kno
 	for _, rate := range s.Paces {
 		cells = append(cells, lab.Cell{
 			Name:       name,
-			Labels:     append(slices.Clone(labels), lab.Label{Key: "rate", Value: rateLabel(rate)}),
+			Labels:     append(slices.Clone(labels), lab.Label{Key: "rate", Value: rate.String()}),
 			Guarantees: text,
 			Class:      class,
 			Baseline:   variant == baseline,
@@ -393,9 +393,6 @@ func join[T any](all []T, name func(T) string) string {
 	}
 	return strings.Join(names, ", ")
 }
-
-// rateLabel formats a pace for a benchmark name. A "/" would end the label there.
-func rateLabel(p pace.Pace) string { return strings.ReplaceAll(p.String(), "/", "@") }
 
 // labelValue formats a storm's name for a benchmark name. The name may be a path.
 func labelValue(name string) string {

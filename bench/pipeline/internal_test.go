@@ -334,7 +334,7 @@ func TestSharesPlayTheStorm(t *testing.T) {
 		}
 		return out
 	}
-	for _, text := range []string{"max", "3000", "poisson:3000", "step:1000..5000/500ms", "trace:10x"} {
+	for _, text := range []string{"max", "3000", "poisson:3000", "trace:10x"} {
 		p, err := pace.Parse(text)
 		if err != nil {
 			t.Fatal(err)

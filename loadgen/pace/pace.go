@@ -1,7 +1,7 @@
 // Package pace releases the events of a storm in an open loop: each event at its intended
 // time, which depends only on its number and the schedule.
 //
-//	rate, err := pace.Parse("step:1000..5000/10s")
+//	rate, err := pace.Parse("poisson:5000")
 //	p := pace.On(rate.Schedule(pace.Score{Events: len(events)}))
 //	p.Start(time.Now())
 //	for i, e := range events {

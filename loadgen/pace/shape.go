@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -19,7 +18,6 @@ const (
 	Max      Shape = "max"      // releases events as fast as the receiver takes them
 	Constant Shape = "constant" // releases an event every 1/rate
 	Poisson  Shape = "poisson"  // releases events at random: gaps are exponential with mean 1/rate
-	Step     Shape = "step"     // uses each rate for one period, in turn; the last rate stays
 	Trace    Shape = "trace"    // releases events at the storm's own times, divided by a speed
 )
 
@@ -27,24 +25,20 @@ const (
 var ErrPace = errors.New("invalid pace")
 
 // grammar lists the valid forms, for error messages.
-const grammar = "max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, trace or trace:SPEEDx; " +
-	"a RATE in events per second from 0.001 to 1000000000, a PERIOD such as 10s"
+const grammar = "max, RATE, poisson:RATE, trace or trace:SPEEDx; a RATE in events per second from 0.001 to 1000000000"
 
-// Limits of a period and of a trace's speed.
+// Limits of a trace's speed.
 const (
-	minPeriod = time.Millisecond
-	maxPeriod = 24 * time.Hour
-	minSpeed  = 1e-3
-	maxSpeed  = 1e6
+	minSpeed = 1e-3
+	maxSpeed = 1e6
 )
 
 // Pace assigns intended times to the events of a storm. The zero value is [Max]. [Parse] and
 // [Rate.Pace] return other paces.
 type Pace struct {
-	shape  Shape
-	rates  []float64
-	period time.Duration
-	speed  float64
+	shape Shape
+	rate  float64
+	speed float64
 }
 
 // Parse reads a pace:
@@ -52,7 +46,6 @@ type Pace struct {
 //	max                      as fast as the receiver takes them
 //	2000                     an event every 500 µs
 //	poisson:2000             2000 a second on average, at random times
-//	step:1000..5000/10s      1000 a second for 10 s, 5000 from then on; any number of steps
 //	trace, trace:2x          the storm's own times; twice as fast
 //
 // The error wraps [ErrPace] and lists the valid forms.
@@ -86,14 +79,11 @@ func parse(s string) (p Pace, why string) {
 		}
 		return p, ""
 	case Poisson:
-		rate, ok := parseNumber(rest, minRate, maxRate)
-		if !ok {
+		var ok bool
+		if p.rate, ok = parseNumber(rest, minRate, maxRate); !ok {
 			return p, "it needs a rate"
 		}
-		p.rates = []float64{rate}
 		return p, ""
-	case Step:
-		return p, p.parseLevels(rest)
 	}
 	if hasRest {
 		return p, "unknown shape"
@@ -103,32 +93,6 @@ func parse(s string) (p Pace, why string) {
 		return p, "neither a shape nor a rate"
 	}
 	return Rate(rate).Pace(), ""
-}
-
-// parseLevels reads RATE..RATE/PERIOD. It returns the reason of an error.
-func (p *Pace) parseLevels(text string) (why string) {
-	levels, period, ok := strings.Cut(text, "/")
-	if !ok {
-		return "it lacks a period"
-	}
-	var err error
-	if p.period, err = time.ParseDuration(period); err != nil || p.period < minPeriod || p.period > maxPeriod {
-		return "a period is a duration from 1ms to 24h"
-	}
-	for level := range strings.SplitSeq(levels, "..") {
-		v, ok := parseNumber(level, 0, maxRate)
-		if !ok || v < minRate && v != 0 {
-			return "between .. there are rates"
-		}
-		p.rates = append(p.rates, v)
-	}
-	switch n, last := len(p.rates), p.rates[len(p.rates)-1]; {
-	case n < 2:
-		return "it needs two rates or more"
-	case last == 0:
-		return "a last rate of 0 never ends"
-	}
-	return ""
 }
 
 // parseNumber reads a decimal number in a range. strconv also accepts hexadecimal, underscores,
@@ -148,7 +112,7 @@ func (r Rate) Pace() Pace {
 	if !(r > 0) || math.IsInf(float64(r), 0) {
 		return Pace{}
 	}
-	return Pace{shape: Constant, rates: []float64{float64(r)}}
+	return Pace{shape: Constant, rate: float64(r)}
 }
 
 // Shape returns the shape of the pace.
@@ -168,20 +132,14 @@ func (p Pace) String() string {
 	case Max:
 		return string(Max)
 	case Constant:
-		return formatNumber(p.rates[0])
+		return formatNumber(p.rate)
 	case Poisson:
-		return string(Poisson) + ":" + formatNumber(p.rates[0])
-	case Trace:
+		return string(Poisson) + ":" + formatNumber(p.rate)
+	default:
 		if p.speed == 1 {
 			return string(Trace)
 		}
 		return string(Trace) + ":" + formatNumber(p.speed) + "x"
-	default:
-		var levels []string
-		for _, r := range p.rates {
-			levels = append(levels, formatNumber(r))
-		}
-		return string(p.shape) + ":" + strings.Join(levels, "..") + "/" + p.period.String()
 	}
 }
 
@@ -197,16 +155,10 @@ func (p *Pace) UnmarshalText(text []byte) (err error) {
 // Events returns the number of events within d, from 1 to most; for Poisson, the mean. For Max
 // and Trace the number is unknown and the result is most. O(log most).
 func (p Pace) Events(d time.Duration, most int) int {
-	var s Schedule
-	switch p.Shape() {
-	case Max, Trace:
+	if p.rate == 0 {
 		return most
-	case Poisson:
-		s = Rate(p.rates[0])
-	default:
-		s = p.Schedule(Score{})
 	}
-	return max(1, Count(s, d, most))
+	return max(1, Count(Rate(p.rate), d, most))
 }
 
 // Schedule assigns an intended time to each event. It is immutable, so several producers can
@@ -232,15 +184,13 @@ type Score struct {
 }
 
 // Schedule returns the schedule of a pace in O(1). For Poisson, which draws all times first,
-// it takes O(events) and 8 bytes per event. Intended is O(1); for Step it is O(steps).
+// it takes O(events) and 8 bytes per event. Intended is O(1).
 func (p Pace) Schedule(s Score) Schedule {
 	switch p.Shape() {
 	case Constant:
-		return Rate(p.rates[0])
+		return Rate(p.rate)
 	case Poisson:
-		return newPoisson(p.rates[0], s.Events, s.Seed)
-	case Step:
-		return newSteps(p.rates, p.period.Seconds())
+		return newPoisson(p.rate, s.Events, s.Seed)
 	case Trace:
 		if s.At != nil && p.speed == 1 {
 			return Func(s.At)
@@ -287,32 +237,4 @@ func (p *poisson) Intended(i int) time.Duration {
 	}
 	last := len(p.at) - 1
 	return min(p.at[last]+nanos(float64(i-last)*p.gap), maxIntended)
-}
-
-type steps []step
-
-type step struct {
-	rate, from, events float64 // events per second, start in s, and the number of events before it
-}
-
-func newSteps(rates []float64, period float64) steps {
-	var s steps
-	events := 0.0
-	for i, r := range rates {
-		s = append(s, step{rate: r, from: float64(i) * period, events: events})
-		events += r * period
-	}
-	return s
-}
-
-func (s steps) Intended(i int) time.Duration {
-	n := float64(max(i, 0))
-	for _, l := range slices.Backward(s) {
-		// A step with rate 0 has no events.
-		if n >= l.events && l.rate > 0 {
-			return nanos(l.from + (n-l.events)/l.rate)
-		}
-	}
-	// Before the first step with a rate above 0.
-	return 0
 }

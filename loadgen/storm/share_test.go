@@ -91,7 +91,7 @@ func TestSharesFormStorm(t *testing.T) {
 
 // For every pace, the intended times of the shares equal those of the whole storm.
 func TestIntendedTimesKept(t *testing.T) {
-	for _, text := range []string{"max", "2000", "poisson:2000", "step:100..5000/5ms", "trace:2x"} {
+	for _, text := range []string{"max", "2000", "poisson:2000", "trace:2x"} {
 		p := must(pace.Parse(text))(t)
 		rapid.Check(t, func(t *rapid.T) {
 			s := drawStorm(t)
