@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
@@ -18,7 +16,7 @@ func TestCalibrated(t *testing.T) {
 	t.Parallel()
 	part := Spec{Config: pipeline.Config{Family: "queue", Impls: []string{"clientgo-fifo", "ring"}, Events: 200}, Storm: Storm{Name: "gang", Scale: 0.01}}
 	late, own := part, part
-	late.Paces, late.LagBudget, late.Duration = []string{"10000"}, "1ns", metav1.Duration{Duration: 50 * time.Millisecond}
+	late.Paces, late.LagBudget.Duration, late.Duration.Duration = []string{"10000"}, 1, 50*time.Millisecond
 	own.Paces = []string{"trace"}
 	plan, err := New(Spec{Calibrate: true, Parts: []Spec{part, late, own}})
 	if err == nil {

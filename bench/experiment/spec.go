@@ -50,8 +50,8 @@ type Spec struct {
 	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)"`
 	// Duration of the schedule of a paced round (default: 2s; 1s in a knee search).
 	Duration metav1.Duration `json:"duration,omitzero" flag:"duration" help:"schedule of a paced round (default 2s, knee 1s)" min:"0"`
-	// LagBudget is the limit of release lag, as a share of the gap between events, a time, or both; beyond it the verdict is "invalid: generator" (default: 1%,1ms or as package pace has it).
-	LagBudget string `json:"lagBudget,omitempty" flag:"lag-budget" help:"release lag that still counts, as in 1%,1ms"`
+	// LagBudget is the limit of release lag; beyond it the verdict is "invalid: generator" (default: 1 % of the time between two events, at least 1ms).
+	LagBudget metav1.Duration `json:"lagBudget,omitzero" flag:"lag-budget" help:"release lag that still counts (default 1 % of the gap, 1ms at least)" min:"1"`
 
 	// HandlerCost is the processor time that the handler takes for each event (default: 0).
 	HandlerCost metav1.Duration `json:"handlerCost,omitzero" flag:"handler-cost" help:"processor time of the handler, each event (default 0)"`

@@ -159,12 +159,7 @@ func (s *Spec) parse(c *pipeline.Config) (err error) {
 		}
 		c.Paces = append(c.Paces, p)
 	}
-	c.Budget = pace.DefaultBudget()
-	if s.LagBudget != "" {
-		if c.Budget, err = pace.ParseBudget(s.LagBudget); err != nil {
-			return manifest.BadField("lagBudget", err)
-		}
-	}
+	c.Budget = s.LagBudget.Duration
 	if s.Share != "" {
 		if c.Share, err = storm.ParseShare(s.Share); err != nil {
 			return manifest.BadField("share", err)

@@ -70,9 +70,10 @@ type Config struct {
 	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver (default memory)" enum:"memory,apiserver"`
 	// Storm is the played storm. The family merge plays the pods of one node ([NodePods]). The
 	// queue pipeline of the other families plays metadata only; see [storm.Storm.Metadata].
-	Storm  *storm.Storm `json:"-"`
-	Paces  []pace.Pace  `json:"-"` // release rates, one cell each; empty means one unpaced cell
-	Budget pace.Budget  `json:"-"` // largest allowed lag of releases; a round that exceeds it is invalid
+	Storm *storm.Storm `json:"-"`
+	Paces []pace.Pace  `json:"-"` // release rates, one cell each; empty means one unpaced cell
+	// Budget is the largest allowed lag of releases; a round that exceeds it is invalid. 0 means that of [pace.Budget].
+	Budget time.Duration `json:"-"`
 	// Duration is the length of a paced schedule; 0 means [DefaultDuration].
 	Duration time.Duration `json:"-"`
 	// Share is the played part of the storm. All shares together play the same events at

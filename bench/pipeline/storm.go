@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -140,7 +141,7 @@ func (m *preparedStorm) at(p pace.Pace) *pacedStorm {
 	}
 	s = part.Storm
 	paced := &pacedStorm{Storm: s, schedule: m.schedule(p, part)}
-	paced.budget = m.Budget.Limit(paced.schedule, len(s.Events)-s.Initial)
+	paced.budget = cmp.Or(m.Budget, pace.Budget(paced.schedule, len(s.Events)-s.Initial))
 	prepare := sync.OnceValues(func() (source.Maker, error) {
 		return source.Options{Faults: m.Faults, Seed: m.Seed, Wire: m.Wire}.Prepare(m.Source, s)
 	})
@@ -310,7 +311,11 @@ func (m *preparedStorm) digest() string {
 	h := sha256.New()
 	text := func(format string, args ...any) { fmt.Fprintf(h, format+"\n", args...) }
 	text("%s %s %s", m.Family, m.Pipeline, m.Source)
-	text("seed %d, events %d (exactly: %v), duration %v, budget %v", m.Seed, m.Events, m.exact, m.Duration, m.Budget)
+	budget := "1%,1ms"
+	if m.Budget > 0 {
+		budget = m.Budget.String()
+	}
+	text("seed %d, events %d (exactly: %v), duration %v, budget %s", m.Seed, m.Events, m.exact, m.Duration, budget)
 	if !m.Share.Whole() {
 		text("shares %d", m.Share.Count)
 	}
