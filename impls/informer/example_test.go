@@ -55,11 +55,11 @@ func Example() {
 }
 
 // An informer in one of client-go's factories, whose listers then read from it.
-func ExampleForFactory() {
+func ExampleFunc() {
 	var client kubernetes.Interface = fake.NewClientset(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0"}})
 	factory := informers.NewSharedInformerFactory(client, 10*time.Minute)
 
-	newPods, err := informer.ForFactory(&v1.Pod{}, listPods, informer.Options{
+	newInformer, err := informer.Func(informer.Options{
 		Queue:    deltafifo.Options{Delivery: deltafifo.PerKey},
 		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
@@ -67,7 +67,9 @@ func ExampleForFactory() {
 		fmt.Println(err)
 		return
 	}
-	factory.InformerFor(&v1.Pod{}, newPods)
+	factory.InformerFor(&v1.Pod{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return newInformer(listPods(c), &v1.Pod{}, resync, nil)
+	})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	factory.StartWithContext(ctx)
