@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -172,23 +171,6 @@ func TestBenchstatSeparates(t *testing.T) {
 	out := benchstat(t, "-filter", ".unit:events/s /impl:cond", filepath.Join(total, lab.BenchFile), filepath.Join(perKey, lab.BenchFile))
 	if !strings.Contains(out, "guarantees: order per-key") || !strings.Contains(out, "guarantees: order total") || strings.Contains(out, "vs base") {
 		t.Errorf("%s", out)
-	}
-}
-
-// TestWired: a cell over HTTP from before the key compression is one without.
-func TestWired(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "bench.txt")
-	const old = "BenchmarkInformer/source=apiserver/encoding=json%s 1 2 ns/op\n"
-	text := fmt.Sprintf(old, "/rate=max") + fmt.Sprintf(old, "/store=ring/rate=1") + fmt.Sprintf(old, "/compression=gzip/rate=2") + "BenchmarkInformer/source=memory/rate=max 1 2 ns/op\n"
-	noError(t, os.WriteFile(path, []byte(text), 0o600))
-	got, _ := table(t, path)
-	var names []string
-	for _, row := range got.Rows {
-		names = append(names, strings.TrimPrefix(row.Name, "Informer/source="))
-	}
-	want := []string{"apiserver/encoding=json/compression=none/rate=max", "apiserver/encoding=json/compression=none/store=ring/rate=1", "apiserver/encoding=json/compression=gzip/rate=2", "memory/rate=max"}
-	if !slices.Equal(names, want) {
-		t.Errorf("%q, want %q", names, want)
 	}
 }
 

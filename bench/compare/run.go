@@ -150,21 +150,7 @@ func relative(cl, base *lab.CellResult, c *lab.ComparisonResult) stats.Samples {
 	return out
 }
 
-// wired adds the key compression to the name of a cell from before it, whose wire had none.
-func wired(name string) string {
-	if !strings.Contains(name, "/source=apiserver/") || strings.Contains(name, "/compression=") {
-		return name
-	}
-	for _, next := range []string{"/store=", "/workqueue=", "/rate="} { // in the order of a name
-		if before, after, ok := strings.Cut(name, next); ok {
-			return before + "/compression=none" + next + after
-		}
-	}
-	return name
-}
-
 func (r *Run) add(c *gateCell) {
-	c.name = wired(c.name)
 	c.result.Name = benchfmt.Name(c.name)
 	for key, value := range r.config {
 		if value != "" {
