@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -314,4 +315,13 @@ func (d *durations) quantile(q float64) float64 {
 	})
 	exponent := max(0, at/16-1)
 	return float64(at-exponent*16) * float64(uint64(1)<<exponent)
+}
+
+// cpuTime returns the CPU time that the process has used.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -13,14 +13,19 @@ package keys
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/maphash"
 	"math/bits"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls"
+	"watchlab/impls/internal/ring"
 )
 
 // Key is a key split at its first slash. Namespace is empty if the string has no
@@ -253,4 +258,54 @@ func (f Func) Check(obj any) error {
 	}
 	_, err := f.OfQueued(obj)
 	return err
+}
+
+// UpstreamLen returns a function for the length of a client-go queue (*cache.DeltaFIFO,
+// *cache.RealFIFO, *cache.FIFO of v0.37), which has no such method. The function reads the queue's
+// field "items" under the queue's own lock. So the result is exact and other operations do not slow
+// down; a counting wrapper would slow the baseline. It returns an error if the queue lacks these
+// fields, which may happen with a later client-go.
+func UpstreamLen(queue any) (func() int, error) {
+	v := reflect.ValueOf(queue)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return nil, fmt.Errorf("%T is not a pointer to a struct", queue)
+	}
+	lock, items := v.Elem().FieldByName("lock"), v.Elem().FieldByName("items")
+	if !lock.IsValid() || lock.Type() != reflect.TypeFor[sync.RWMutex]() {
+		return nil, fmt.Errorf("%T has no field lock of type sync.RWMutex", queue)
+	}
+	if !items.IsValid() || (items.Kind() != reflect.Map && items.Kind() != reflect.Slice) {
+		return nil, fmt.Errorf("%T has no map or slice in a field items", queue)
+	}
+	// The pointer stays inside the queue, which the reference to items keeps alive.
+	mu := (*sync.RWMutex)(lock.Addr().UnsafePointer())
+	return func() int {
+		mu.RLock()
+		defer mu.RUnlock()
+		return items.Len()
+	}, nil
+}
+
+// CheckSizes checks the capacity of a queue, of which 0 means unbounded, and its number of shards, of
+// which 0 means the variant's default. An unbounded variant allows no other capacity. The error wraps
+// [impls.ErrOptions].
+func CheckSizes(capacity int, bounded bool, shards, maxShards int) error {
+	var says string
+	switch {
+	case capacity < 0:
+		says = fmt.Sprintf("Capacity %d is negative (0 means unbounded)", capacity)
+	case capacity > 0 && !bounded:
+		says = fmt.Sprintf("Capacity %d: this variant is unbounded (allowed: 0)", capacity)
+	case capacity > ring.MaxCapacity:
+		says = fmt.Sprintf("Capacity %d is too large (allowed: 0 to %d)", capacity, ring.MaxCapacity)
+	case shards < 0:
+		says = fmt.Sprintf("Shards %d is negative (0 leaves it to the variant)", shards)
+	case shards > maxShards && maxShards == 1:
+		says = fmt.Sprintf("Shards %d: this variant has one part (allowed: 0, 1)", shards)
+	case shards > maxShards:
+		says = fmt.Sprintf("Shards %d is too large (allowed: 0 to %d)", shards, maxShards)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s", impls.ErrOptions, says)
 }
