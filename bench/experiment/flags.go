@@ -192,11 +192,12 @@ func find(wanted func(Field) bool) Field {
 	return Field{}
 }
 
-// set sets a field as its flag would.
-func (s *Spec) set(flag, value string) error {
+// set sets a field as its flag would, and returns the flag's own spelling of the value.
+func (s *Spec) set(flag, value string) (plain string, err error) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	AddFlags(fs, Fields(s))
-	return fs.Set(flag, value)
+	err = fs.Set(flag, value)
+	return fs.Lookup(flag).Value.String(), err
 }
 
 // Given returns the fields with a value other than zero.

@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"watchlab/bench/lab"
 	"watchlab/loadgen/manifest"
-	"watchlab/loadgen/storm"
 )
 
 // Axis is a label with the values that a search tries.
@@ -22,66 +20,36 @@ type Axis struct {
 
 // dimension is a field that a search can vary.
 type dimension struct {
-	flag       string                       // sets the field
-	plain      func(string) (string, error) // returns the spelling of a value in the label
-	workers    bool                         // they share something: the Universal Scalability Law applies
-	everywhere bool                         // the label is also added to cells of variants without the knob
+	flag       string // sets the field
+	positive   bool   // 0 means the default
+	workers    bool   // they share something: the Universal Scalability Law applies
+	everywhere bool   // the label is also added to cells of variants without the knob
 }
 
 // dimensions by label.
 var dimensions = []Axis{
-	{Label: "producers", dimension: dimension{flag: "producers", plain: positive, workers: true, everywhere: true}},
-	{Label: "procs", dimension: dimension{flag: "procs", plain: positive, workers: true, everywhere: true}},
-	{Label: "shards", dimension: dimension{flag: "shards", plain: natural}},
-	{Label: "capacity", dimension: dimension{flag: "capacity", plain: natural}},
-	{Label: "batch", dimension: dimension{flag: "batch-size", plain: natural}},
-	{Label: "readers", dimension: dimension{flag: "readers", plain: natural, everywhere: true}},
-	{Label: "handler", dimension: dimension{flag: "handler-cost", plain: duration, everywhere: true}},
-	{Label: "throttle", dimension: dimension{flag: "throttle", plain: word}},
-	{Label: "stamps", dimension: dimension{flag: "stamps", plain: word, everywhere: true}},
-	{Label: "encoding", dimension: dimension{flag: "encoding", plain: word, everywhere: true}},
-	{Label: "decode", dimension: dimension{flag: "decode", plain: word, everywhere: true}},
-	{Label: "initial-list", dimension: dimension{flag: "initial-list", plain: word, everywhere: true}},
-	{Label: "store", dimension: dimension{flag: "store", plain: word}},
-	{Label: "workqueue", dimension: dimension{flag: "workqueue", plain: word}},
-	{Label: "events", dimension: dimension{flag: "events", plain: positive, everywhere: true}},
-	{Label: keysLabel, dimension: dimension{flag: "pods", plain: positive, everywhere: true}},
-	{Label: "nodes", dimension: dimension{flag: "nodes", plain: positive, everywhere: true}},
-	{Label: "skew", dimension: dimension{flag: "skew", plain: skew, everywhere: true}},
+	{Label: "producers", dimension: dimension{flag: "producers", positive: true, workers: true, everywhere: true}},
+	{Label: "procs", dimension: dimension{flag: "procs", positive: true, workers: true, everywhere: true}},
+	{Label: "shards", dimension: dimension{flag: "shards"}},
+	{Label: "capacity", dimension: dimension{flag: "capacity"}},
+	{Label: "batch", dimension: dimension{flag: "batch-size"}},
+	{Label: "readers", dimension: dimension{flag: "readers", everywhere: true}},
+	{Label: "handler", dimension: dimension{flag: "handler-cost", everywhere: true}},
+	{Label: "throttle", dimension: dimension{flag: "throttle"}},
+	{Label: "stamps", dimension: dimension{flag: "stamps", everywhere: true}},
+	{Label: "encoding", dimension: dimension{flag: "encoding", everywhere: true}},
+	{Label: "decode", dimension: dimension{flag: "decode", everywhere: true}},
+	{Label: "initial-list", dimension: dimension{flag: "initial-list", everywhere: true}},
+	{Label: "store", dimension: dimension{flag: "store"}},
+	{Label: "workqueue", dimension: dimension{flag: "workqueue"}},
+	{Label: "events", dimension: dimension{flag: "events", positive: true, everywhere: true}},
+	{Label: keysLabel, dimension: dimension{flag: "pods", positive: true, everywhere: true}},
+	{Label: "nodes", dimension: dimension{flag: "nodes", positive: true, everywhere: true}},
+	{Label: "skew", dimension: dimension{flag: "skew", everywhere: true}},
 }
 
 // keysLabel is the label and another name of the dimension pods: each pod is a key.
 const keysLabel = "keys"
-
-func positive(s string) (string, error) { return whole(s, 1, "above 0") }
-func natural(s string) (string, error)  { return whole(s, 0, "from 0") }
-
-func whole(s string, least int, allowed string) (string, error) {
-	v, err := strconv.Atoi(s)
-	if err != nil || v < least {
-		return "", fmt.Errorf("%q is not a whole number %s", s, allowed)
-	}
-	return strconv.Itoa(v), nil
-}
-
-func duration(s string) (string, error) {
-	v, err := time.ParseDuration(s)
-	switch {
-	case err != nil || v < 0:
-		return "", fmt.Errorf("%q is not a duration such as 10us", s)
-	case v == 0:
-		return "0", nil
-	}
-	return v.String(), nil
-}
-
-// word accepts any value; the field's own validation checks it.
-func word(s string) (string, error) { return s, nil }
-
-func skew(s string) (string, error) {
-	v, err := storm.ParseSkew(s)
-	return v.String(), err
-}
 
 func unknownDimension(name string) error {
 	var names []string
@@ -109,10 +77,12 @@ func parseAxis(text string) (Axis, error) {
 	}
 	a := dimensions[at]
 	for v := range strings.SplitSeq(list, ",") {
-		plain, err := a.plain(strings.TrimSpace(v))
+		plain, err := new(Spec).set(name, strings.TrimSpace(v))
 		switch {
 		case err != nil:
-			return Axis{}, fmt.Errorf("%s: %w", name, err)
+			return Axis{}, err
+		case a.positive && plain == "0":
+			return Axis{}, fmt.Errorf("%s: 0 is not a value", name)
 		case slices.Contains(a.Values, plain):
 			return Axis{}, fmt.Errorf("%s: %s is named twice", name, v)
 		}
@@ -184,7 +154,7 @@ func (p *planner) planSearch(plan *Plan) error {
 // at returns the comparisons at one value of the axis.
 func (p *planner) at(s Spec, axis Axis, at lab.Label) ([]lab.Comparison, error) {
 	s.Search = nil
-	if err := s.set(axis.flag, at.Value); err != nil {
+	if _, err := s.set(axis.flag, at.Value); err != nil {
 		return nil, manifest.BadField(Path(axis.flag), err)
 	}
 	if err := s.Validate(); err != nil {
