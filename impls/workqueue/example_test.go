@@ -13,7 +13,7 @@ import (
 // controller-runtime.
 func ExampleNew() {
 	type request struct{ Namespace, Name string }
-	queue, err := workqueue.New("sharded", workqueue.Options[request]{})
+	queue, err := workqueue.New("ring", workqueue.Options[request]{})
 	if err != nil {
 		panic(err)
 	}

@@ -23,18 +23,13 @@ func Mutants() []Mutant {
 		mutant("drain-one-short", "ends a drain with one item in process", "drain during Dones", newDrainOneShort),
 		mutant("asynchronous", "queues items after Add has returned", "linearizable", newAsynchronous),
 		mutant("sleeps-on-ring", "does not look into the ring before a worker sleeps", "every Add wakes a worker", newSleepsOnRing),
-		mutantOf(shardedVariant(), "emptied-shard", "marks a shard as empty while it has items", "nothing lost among adders and workers", newEmptiedShard),
 	}
 }
 
 func mutant(name, broken, check string, build func(Options[string]) Queue[string]) Mutant {
-	return mutantOf(ringVariant(), name, broken, check, build)
-}
-
-func mutantOf(v Variant, name, broken, check string, build func(Options[string]) Queue[string]) Mutant {
 	return Mutant{
 		Variant: Variant{
-			Name: name, Summary: broken, Guarantees: v.Guarantees,
+			Name: name, Summary: broken, Guarantees: ringVariant().Guarantees,
 			New: func(o Options[string]) (Queue[string], error) { return build(o.complete()), nil },
 		},
 		Broken: broken,
@@ -141,17 +136,4 @@ func (q sleepsOnRing) Get() (string, bool) {
 		q.idle.sleep()
 	}
 	return q.ringed.Get()
-}
-
-type emptiedShard struct{ *sharded[string] }
-
-func newEmptiedShard(o Options[string]) Queue[string] { return emptiedShard{newSharded(o)} }
-
-func (q emptiedShard) Get() (string, bool) {
-	before := q.ready.Load()
-	item, shutdown := q.sharded.Get()
-	if after := q.ready.Load(); after != before {
-		q.ready.And(before) // Loses the bits of shards that were filled meanwhile.
-	}
-	return item, shutdown
 }

@@ -1,6 +1,6 @@
 package workqueue
 
-// items is the state of the items of a queue or of a shard: queued, in process, or in process and
+// items is the state of the items of a queue: queued, in process, or in process and
 // added again. It is not safe for concurrent use. The zero value is empty and ready. The caller
 // passes the hash of the item, so that it can be computed before a lock is taken.
 //
@@ -13,7 +13,7 @@ package workqueue
 // it. When too many slots are used, the table is rebuilt from the queued items.
 //
 // A rebuild is O(queued items), so that one of many calls takes long: with a million queued items,
-// milliseconds. sharded divides that by the number of shards.
+// milliseconds.
 //
 // A slot may refer to a later item at the same index. So a look-up compares the whole item, and a
 // wrong slot is harmless.

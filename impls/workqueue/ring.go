@@ -11,6 +11,8 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
+const pad = 128 // between fields that different goroutines write; cache lines are fetched in pairs
+
 func ringVariant() Variant {
 	return Variant{
 		Name:       "ring",

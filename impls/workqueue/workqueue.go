@@ -4,7 +4,7 @@
 // The contract is client-go's [workqueue.TypedInterface] (v0.37). client-go's delaying and
 // rate-limiting queues stand on top of any variant:
 //
-//	q, err := workqueue.New("sharded", workqueue.Options[reconcile.Request]{Name: "pods"})
+//	q, err := workqueue.New("ring", workqueue.Options[reconcile.Request]{Name: "pods"})
 //	delaying := upstream.NewTypedDelayingQueueWithConfig(upstream.TypedDelayingQueueConfig[reconcile.Request]{Queue: q})
 //
 // # What every variant guarantees
@@ -27,15 +27,11 @@
 //     goroutine.
 //   - Items are compared as keys of a map. Add and Done panic with an item that is not comparable,
 //     and an item that does not equal itself is queued by each Add.
-//   - All calls are O(1), amortised, except for Len of sharded: O(shards). Beyond their usual length,
-//     queues of this package allocate nothing for an item. priority documents its own costs.
+//   - All calls are O(1), amortised. Beyond their usual length, queues of this package allocate nothing for
+//     an item. priority documents its own costs.
 //
-// # Which variant
-//
-// sharded and ring differ in what callers wait for. With sharded, callers wait for those of the same
-// shard, and no order holds between shards. With ring, an Add waits for nobody unless 256 Adds are
-// pending, Get and Done wait for one lock, and order and deduplication are those of a queue with one
-// lock. With metrics, an Add waits for the lock too.
+// With ring, an Add waits for nobody unless 256 Adds are pending, and Get and Done wait for one lock. With
+// metrics, an Add waits for the lock too.
 package workqueue
 
 import (
@@ -68,7 +64,6 @@ var registry = impls.NewRegistry[Options[string], Queue[string]](impls.Workqueue
 
 func init() {
 	registry.Register(clientgoVariant())
-	registry.Register(shardedVariant())
 	registry.Register(ringVariant())
 	registry.Register(priorityVariant())
 }
@@ -103,8 +98,6 @@ func New[T comparable](name string, o Options[T]) (Queue[T], error) {
 	switch name {
 	case "clientgo":
 		return newClientgo(o), nil
-	case "sharded":
-		return newSharded(o), nil
 	case "ring":
 		return newRing(o), nil
 	case "priority":

@@ -37,9 +37,8 @@ type workSetup struct {
 }
 
 // The conditions of checks.
-func oursWork(s workSetup) bool     { return !s.variant.Baseline() }
-func perShardWork(s workSetup) bool { return s.Order == impls.OrderPerShard }
-func fifoWork(s workSetup) bool     { return !perShardWork(s) }
+func oursWork(s workSetup) bool { return !s.variant.Baseline() }
+func fifoWork(s workSetup) bool { return s.Order != impls.OrderPerShard }
 
 // wholeWork leaves out controller-runtime's queue: it drops what is queued at ShutDown, has no drain, counts
 // items in process that were added again, and has goroutines and a clock of its own.

@@ -3,8 +3,6 @@ package clientgo
 import (
 	"fmt"
 	"runtime"
-	"slices"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,7 +36,6 @@ var scriptChecks = []workCheck{
 }
 
 var otherChecks = []workCheck{
-	{Name: "items of a shard keep their order", For: perShardWork, Run: shardsInOrder},
 	{Name: "the metrics are client-go's", For: wholeWork, Run: metricsEqual},
 	{Name: "no goroutine leaks", For: wholeWork, Run: noWorkGoroutineLeft},
 	{Name: "items that are done can be collected", Run: itemsCollected},
@@ -63,31 +60,6 @@ func (m *metrics) NewLongestRunningProcessorSecondsMetric(n string) clientgoqueu
 }
 func (m *metrics) NewRetriesMetric(n string) clientgoqueue.CounterMetric {
 	return metric{m, n + " retries"}
-}
-
-// shardsInOrder: what shards hand out in their order is at most as many rising sequences as there are
-// shards. So no falling sequence is longer.
-func shardsInOrder(t *testing.T, s workSetup) {
-	const items, shards = 10_000, 64
-	r := s.new(t).watchdog()
-	for i := range items {
-		r.queue.Add(strconv.Itoa(i))
-		r.queue.Add(strconv.Itoa(i / 2)) // It keeps its place.
-	}
-	var last []int // of each rising sequence, the highest first
-	for range items {
-		item := r.take()
-		i, _ := strconv.Atoi(item)
-		r.queue.Done(item)
-		at, _ := slices.BinarySearchFunc(last, i, func(last, i int) int { return i - last })
-		if at == len(last) {
-			last = append(last, i)
-		}
-		last[at] = i
-	}
-	if len(last) > shards {
-		t.Errorf("%d items came in at least %d rising sequences, more than %d shards", items, len(last), shards)
-	}
 }
 
 // metricsEqual compares the calls of each metric with those that client-go's queue makes.
