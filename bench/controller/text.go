@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"watchlab/bench/chart"
+	"watchlab/bench/controller/server"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
@@ -131,6 +132,9 @@ func (s Spec) command(program Program, faults []string, seed int64) string {
 	s.Plans, s.Seed, s.Rounds = []string{cmp.Or(strings.Join(faults, "; "), PlanNone)}, seed, 0
 	if s.Speed == 1 {
 		s.Speed = 0
+	}
+	if s.Server == server.Simulated {
+		s.Server = ""
 	}
 	if s.Replicas == 1 {
 		s.Replicas = 0

@@ -190,6 +190,9 @@ func (g playGroup) judged(name string) (string, *note) {
 				}
 				for _, e := range v.Evidence {
 					n.Cells = append(n.Cells, fmt.Sprintf("%.3f s: %s", e.At.Seconds(), e.Text))
+					if e.Why != "" {
+						n.Cells = append(n.Cells, e.Why)
+					}
 				}
 			}
 		}

@@ -38,7 +38,7 @@ func newController() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "controller [flags] -- PROGRAM [ARGUMENTS]",
 		Short: "Play a storm to a controller and judge it",
-		Long: `controller starts the simulated API server with a storm, starts PROGRAM with KUBECONFIG, and waits for its
+		Long: `controller starts an API server (--server) with a storm, starts PROGRAM with KUBECONFIG, and waits for its
 watches. It plays the storm, the requests of users and the faults, and judges what the program did: lost
 updates, hot loops, relists, stale writes, leaks, convergence. In the arguments, {kubeconfig} is the path of the
 kubeconfig, {metrics} a free host:port whose /metrics are scraped, {dir} a folder, {client} the replica's name.
