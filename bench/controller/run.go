@@ -186,7 +186,9 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	case len(pl.faults) == 0:
 		r.faultless[of], r.suggested[of] = verdict.OutcomeOf(&out.Play), explored(&out.Play)
 	case free != nil:
-		out.Verdicts = append(out.Verdicts, verdict.Diverge(free, verdict.OutcomeOf(&out.Play)))
+		outcome := verdict.OutcomeOf(&out.Play)
+		out.Verdicts = append(out.Verdicts, verdict.Diverge(free, outcome), verdict.Acted(free, outcome, &out.Play))
+		out.Verdicts = append(out.Verdicts, verdict.Wedge(free, outcome, &out.Play, out.Verdicts))
 	}
 	verdict.Explain(&out.Play, out.Verdicts)
 	if err := out.summarise(reactions); err != nil {

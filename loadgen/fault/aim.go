@@ -29,6 +29,14 @@ func matches(text string, r schema.GroupVersionResource) bool {
 	return text == "" || text == r.Resource || text == r.GroupResource().String()
 }
 
+// Withholds reports whether the fault keeps changes from clients for a while.
+func (s *Spec) Withholds() bool {
+	return s.Name == Stall || s.Name == Skip || s.Name == OldView || s.Name == Drip
+}
+
+// Aims reports whether the fault is aimed at a resource, or at all.
+func (s *Spec) Aims(r schema.GroupVersionResource) bool { return matches(s.Resource, r) }
+
 // aims reports whether the fault is aimed at a request.
 func (f *fault) aims(r *request) bool {
 	return (f.Client == "" || f.Client == r.client) && matches(f.Resource, r.Resource) && (f.Verb == "" || f.Verb == r.Verb)

@@ -3,17 +3,15 @@ package server
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"watchlab/bench/controller/record"
 	"watchlab/loadgen/apiserver"
 )
 
@@ -87,27 +85,13 @@ func (a *authors) transport(by string, next http.RoundTripper) http.RoundTripper
 		defer a.mu.Unlock()
 		delete(a.writing, n)
 		a.done.Broadcast()
-		version := versionOf(body)
+		version := record.VersionOf(body)
 		// A write without a change answers an older version.
 		if _, old := a.versions[version]; !old && version != "" {
 			a.versions[version] = own
 		}
 		return res, err
 	})
-}
-
-// versionOf is the version of an object in JSON or protobuf, empty for other answers.
-func versionOf(body []byte) string {
-	var object metav1.PartialObjectMetadata
-	if text, ok := bytes.CutPrefix(body, []byte("k8s\x00")); ok {
-		var wrapped runtime.Unknown
-		if wrapped.Unmarshal(text) == nil && wrapped.Kind != "Status" {
-			_ = object.Unmarshal(wrapped.Raw) // The metadata is field 1 of every kind.
-		}
-	} else {
-		_ = json.Unmarshal(body, &object)
-	}
-	return object.ResourceVersion
 }
 
 // roundTrip returns the body of the answer, too.

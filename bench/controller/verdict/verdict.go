@@ -19,6 +19,8 @@ const (
 	NeverConverged = "never converged"   // still writing at the end
 	Crashed        = "crashed"           // a process ended by itself
 	Diverged       = "diverged"          // other objects than without faults
+	ActedStale     = "acted on a stale cache"
+	Wedged         = "wedged" // nothing more after a fault
 )
 
 // Verdict is the judgement of one property of one play.
