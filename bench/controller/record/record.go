@@ -10,6 +10,7 @@
 package record
 
 import (
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -80,6 +81,9 @@ func (a *Access) Writes() bool {
 	}
 	return !a.DryRun
 }
+
+// Conflict reports whether the write was refused because its object had changed. A create of what exists is no such write.
+func (a *Access) Conflict() bool { return a.Code == http.StatusConflict && a.Verb != "create" }
 
 // ID names an object. Versions of an API share it.
 type ID struct {
