@@ -41,13 +41,11 @@ type Spec struct {
 	Programs []Program `json:"programs"` // one, or the baseline and the new one
 	// With are programs that run beside, each NAME=COMMAND, such as kube-controller-manager. They meet no faults, and no
 	// verdict judges their requests.
-	With     []string `json:"with,omitempty" flag:"with,array" help:"NAME=COMMAND: a program that runs beside and is not judged, words without quotes"`
-	Replicas int      `json:"replicas,omitempty" flag:"replicas" help:"replicas of the program, as for leader election (default 1)"`
-	// Restarts are the times at which the leader, or else the first replica, is killed and started again, in each plan.
-	Restarts  []metav1.Duration `json:"restarts,omitempty"`
-	InCluster bool              `json:"inCluster,omitempty" flag:"in-cluster" help:"give the program the configuration of a pod, not KUBECONFIG"`
-	Attach    bool              `json:"attach,omitempty" flag:"attach" help:"the program runs elsewhere; print its kubeconfig"`
-	Metrics   string            `json:"metrics,omitempty" flag:"metrics" help:"URL of the program's metrics (default: that of {metrics})"`
+	With      []string `json:"with,omitempty" flag:"with,array" help:"NAME=COMMAND: a program that runs beside and is not judged, words without quotes"`
+	Replicas  int      `json:"replicas,omitempty" flag:"replicas" help:"replicas of the program, as for leader election (default 1)"`
+	InCluster bool     `json:"inCluster,omitempty" flag:"in-cluster" help:"give the program the configuration of a pod, not KUBECONFIG"`
+	Attach    bool     `json:"attach,omitempty" flag:"attach" help:"the program runs elsewhere; print its kubeconfig"`
+	Metrics   string   `json:"metrics,omitempty" flag:"metrics" help:"URL of the program's metrics (default: that of {metrics})"`
 	// Settle is the longest time that the programs may take to become quiet after the storm (default 30s).
 	Settle metav1.Duration `json:"settle,omitzero" flag:"settle" help:"longest time to become quiet after the storm (default 30s)"`
 	// Warmup is the longest time from the start of the programs to their first watch (default 1m).

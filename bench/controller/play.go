@@ -92,11 +92,7 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 		}
 	}()
 	p.recorder = record.NewRecorder()
-	struck := slices.Concat(p.prepared.marks, p.plan.faults)
-	for _, at := range p.spec.Restarts {
-		struck = append(struck, fault.Spec{Name: fault.Crash, At: fault.Duration(at.Duration)})
-	}
-	p.faults, err = fault.NewHooked(struck, p.seed, fault.Hooks{
+	p.faults, err = fault.NewHooked(slices.Concat(p.prepared.marks, p.plan.faults), p.seed, fault.Hooks{
 		Client: apiserver.ClientOf, Crash: func(client string, down time.Duration) { p.crash(ctx, client, down) },
 	})
 	if err != nil {

@@ -115,7 +115,7 @@ func (s Spec) Validate() error {
 		return bad("programs", "no program is given (watchlab controller -- ./my-controller)")
 	case len(s.Programs) > 2:
 		return bad("programs", "%d programs (allowed: 1, or 2 to compare)", len(s.Programs))
-	case s.Attach && (len(s.Restarts) > 0 || s.InCluster):
+	case s.Attach && s.InCluster:
 		return bad("attach", "programs that run elsewhere are not started")
 	case s.Replicas < 0 || s.Replicas > 100:
 		return bad("replicas", "%d (allowed: 1 to 100)", s.Replicas)
@@ -139,11 +139,6 @@ func (s Spec) Validate() error {
 	for _, part := range s.without() {
 		if !slices.Contains(lifecycle.Parts(), part) {
 			return bad("without", "%q (allowed: %s)", part, strings.Join(lifecycle.Parts(), ", "))
-		}
-	}
-	for _, at := range s.Restarts {
-		if at.Duration <= 0 {
-			return bad("restarts", "%v is not after the start of the storm", at.Duration)
 		}
 	}
 	if !reflect.ValueOf(s.Storm).IsZero() {

@@ -120,11 +120,7 @@ func (o *Result) Missing() string {
 
 // Arguments are the flags that set the Spec, without the program.
 func (s Spec) Arguments() []string {
-	args := experiment.Arguments(&s)
-	for _, at := range s.Restarts {
-		args = append(args, "--restart", at.Duration.String())
-	}
-	return args
+	return experiment.Arguments(&s)
 }
 
 // command returns the command line that plays a fault plan of the Spec again, without the comparison.

@@ -154,6 +154,6 @@ type Scrape struct {
 type Exit struct {
 	At      time.Duration
 	Client  string
-	Planned bool   // by --restart or the end of the play
+	Planned bool   // by a crash of the plan or the end of the play
 	Status  string // as in "exit status 1" or "signal: killed"
 }

@@ -39,8 +39,7 @@ func TestPlanes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("four plays, two with a real control plane: two minutes")
 	}
-	// As operator authors have them.
-	t.Setenv("PATH", filepath.Dir(programs.Pinned(t, "etcd"))+":"+filepath.Dir(programs.Pinned(t, "kube-apiserver"))+":"+os.Getenv("PATH"))
+	envtest(t)
 	page, err := os.ReadFile("../../../docs/fidelity.md")
 	if err != nil {
 		t.Fatal(err)
