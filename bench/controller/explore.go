@@ -216,7 +216,7 @@ func (r *runner) explore(ctx context.Context, program Program, round int) error 
 	began := time.Now()
 	plans := slices.DeleteFunc(slices.Clone(r.suggested[of]), func(p plan) bool {
 		// A program that runs elsewhere is not started again.
-		return r.spec.Attach && slices.ContainsFunc(p.faults, func(f fault.Spec) bool { return f.Name == fault.Crash })
+		return r.spec.Attach && slices.ContainsFunc(p.faults, func(f fault.Spec) bool { return f.Name == fault.Crash || f.Name == fault.Terminate })
 	})
 	for i, pl := range plans {
 		spent := time.Since(began)

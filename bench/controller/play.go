@@ -93,7 +93,21 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 	}()
 	p.recorder = record.NewRecorder()
 	p.faults, err = fault.NewHooked(slices.Concat(p.prepared.marks, p.plan.faults), p.seed, fault.Hooks{
-		Client: apiserver.ClientOf, Crash: func(client string, down time.Duration) { p.crash(ctx, client, down) },
+		Client: apiserver.ClientOf,
+		Crash: func(client string, down time.Duration) {
+			if r := p.victim(client); r != nil {
+				r.kill()
+				p.again(ctx, r, down)
+			}
+		},
+		Terminate: func(client string, down time.Duration) {
+			if r := p.victim(client); r != nil {
+				p.restarts.Go(func() {
+					r.running().Stop(p.timing.grace)
+					p.again(ctx, r, down)
+				})
+			}
+		},
 	})
 	if err != nil {
 		return out, manifest.BadField("plans", err)
@@ -453,15 +467,17 @@ func (p *session) wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// crash kills the replica of a client, or else the leader, which is the one that has written a lock last, or the first
-// one. It starts it again after a time.
-func (p *session) crash(ctx context.Context, client string, down time.Duration) {
-	client = cmp.Or(client, p.recorder.Leader())
+// victim is the replica of a client, or else the leader, which is the one that has written a lock last, or the first
+// one; nil if it runs elsewhere.
+func (p *session) victim(client string) *replica {
 	if len(p.programs) == 0 {
-		return // It runs elsewhere.
+		return nil
 	}
-	r := p.programs[max(0, slices.Index(p.clients, client))]
-	r.kill()
+	return p.programs[max(0, slices.Index(p.clients, cmp.Or(client, p.recorder.Leader())))]
+}
+
+// again starts a replica after a time.
+func (p *session) again(ctx context.Context, r *replica, down time.Duration) {
 	p.restarts.Go(func() {
 		if p.wait(ctx, down) != nil {
 			return

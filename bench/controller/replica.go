@@ -88,20 +88,22 @@ func (p *session) exited(client string, e program.Exit) {
 
 // kill kills the process and waits for its end.
 func (r *replica) kill() {
-	r.mu.Lock()
-	old := r.current
-	r.mu.Unlock()
+	old := r.running()
 	old.Kill()
 	old.Exit()
+}
+
+// running is the newest process, which may have ended.
+func (r *replica) running() *program.Program {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current
 }
 
 // observe samples the processes, one after the other, until ctx ends.
 func (r *replica) observe(ctx context.Context, began time.Time) {
 	for ctx.Err() == nil {
-		r.mu.Lock()
-		current := r.current
-		r.mu.Unlock()
-		r.observeOne(ctx, current, began)
+		r.observeOne(ctx, r.running(), began)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollPeriod):

@@ -20,8 +20,8 @@ type Hooks struct {
 	// Client names the program that sent a request, by its context; nil if all are one, without a name.
 	Client func(context.Context) string
 	// Crash kills a program, empty for the first one, and starts it again after a time. It returns when the program is
-	// dead.
-	Crash func(client string, down time.Duration)
+	// dead. Terminate asks it to end and returns at once.
+	Crash, Terminate func(client string, down time.Duration)
 }
 
 // matches reports whether a resource, as in pods or deployments.apps, is that of a text, whose group may be missing.
@@ -115,9 +115,13 @@ func (i *Injector) crash(k int, s injection, client string) {
 	f := &i.faults[k]
 	client = cmp.Or(f.Client, client)
 	i.mu.Lock()
-	i.note(Injection{Spec: k, Occurrence: s.occurrence, Detail: strings.TrimSpace("kill " + client)})
+	verb, end := "kill ", i.hooks.Crash
+	if f.Name == Terminate {
+		verb, end = "terminate ", i.hooks.Terminate
+	}
+	i.note(Injection{Spec: k, Occurrence: s.occurrence, Detail: strings.TrimSpace(verb + client)})
 	i.mu.Unlock()
-	i.hooks.Crash(client, time.Duration(f.Duration))
+	end(client, time.Duration(f.Duration))
 }
 
 // freeze notes the versions of the collections that an old view shows.

@@ -51,7 +51,7 @@ func why(p *record.Play, a *record.Access) string {
 	seen := map[occurrence]bool{}
 	for _, in := range p.Injections {
 		at := time.Duration(in.At)
-		if seen[occurrence{in.Spec, in.Occurrence}] || in.Fault == fault.Crash {
+		if seen[occurrence{in.Spec, in.Occurrence}] || in.Fault == fault.Crash || in.Fault == fault.Terminate {
 			continue
 		}
 		seen[occurrence{in.Spec, in.Occurrence}] = true
