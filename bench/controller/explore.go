@@ -119,7 +119,9 @@ func moves(p *record.Play) (deeds []deed, watched []schema.GroupResource) {
 	slices.SortStableFunc(accesses, func(a, b record.Access) int { return cmp.Compare(a.At, b.At) })
 	changed := map[schema.GroupResource]bool{}
 	for i := range p.Changes {
-		changed[p.Changes[i].Resource.GroupResource()] = true
+		if c := &p.Changes[i]; c.By != record.ByManifest && c.By != "" {
+			changed[c.Resource.GroupResource()] = true
+		}
 	}
 	for i := range accesses {
 		a := &accesses[i]

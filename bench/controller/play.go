@@ -112,6 +112,10 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 	if err != nil {
 		return out, manifest.BadField("plans", err)
 	}
+	var namespaces []string
+	if w := p.prepared.workload; w != nil {
+		namespaces = w.Namespaces()
+	}
 	for i := range p.spec.Replicas {
 		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
 	}
@@ -120,6 +124,7 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 		// The recorder is outside of the faults: the record has what the client met.
 		Wrap: func(h http.Handler) http.Handler { return p.recorder.Wrap(p.faults.Wrap(h)) },
 		Seed: p.seed, Speed: p.spec.Speed, Storms: p.prepared.storms, Objects: p.prepared.objects, Stages: p.prepared.stages, Without: p.spec.without(),
+		Namespaces: namespaces,
 	})
 	if err != nil {
 		return out, err

@@ -43,6 +43,11 @@ func (s *real) create() error {
 	if err != nil {
 		return err
 	}
+	for _, name := range s.setup.Namespaces {
+		if err := s.ensure(w, name); err != nil {
+			return err
+		}
+	}
 	rank := func(o manifest.Object) int {
 		return slices.Index([]string{"CustomResourceDefinition", "Namespace"}, o.Kind.Kind)
 	}

@@ -60,10 +60,12 @@ type Setup struct {
 	Speed   float64
 	Storms  []*apiserver.Prepared // see [apiserver.Open]
 	Objects []manifest.Object     // that exist before the storm
-	Stages  []lifecycle.Stage     // of the stand-in for the rest of the cluster
-	Without []string              // parts of it that are left out
-	Dir     string                // an existing folder for the logs of a server's programs
-	Notify  func(string)          // receives a line of what does not end a play
+	// Namespaces are those of the workload. The simulated server makes them as they come.
+	Namespaces []string
+	Stages     []lifecycle.Stage // of the stand-in for the rest of the cluster
+	Without    []string          // parts of it that are left out
+	Dir        string            // an existing folder for the logs of a server's programs
+	Notify     func(string)      // receives a line of what does not end a play
 }
 
 // Check reports whether the server of a name can be made.

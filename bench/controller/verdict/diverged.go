@@ -58,7 +58,8 @@ func OutcomeOf(p *record.Play) *Outcome {
 	simulated := map[schema.GroupResource]bool{} // the stand-in writes their status
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if c.Background() {
+		// What nobody in the play has changed, the server has, or others in the cluster.
+		if c.Background() || c.By == "" && c.Type != watch.Deleted {
 			continue
 		}
 		last[c.ID()] = c
