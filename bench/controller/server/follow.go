@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,75 +74,129 @@ func (s *real) follow(r schema.GroupVersionResource) error {
 	if known {
 		return nil
 	}
-	list, err := s.client.Resource(r).List(s.ctx, metav1.ListOptions{})
+	f := follower{server: s, resource: r, known: map[string]*unstructured.Unstructured{}, events: make(chan watch.Event, maxPending)}
+	list, err := f.list()
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err) {
 		s.setup.Notify(fmt.Sprintf("changes of %s are not seen: %v", r.GroupResource(), err))
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("list of %s: %w", r.GroupResource(), err)
+	if err == nil {
+		err = f.replace(list)
 	}
-	f := follower{server: s, resource: r, known: map[string]runtime.Object{}}
-	for i := range list.Items {
-		if err := f.report(watch.Added, &list.Items[i], true); err != nil {
-			return err
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.GroupResource(), err)
+	}
+	fail := func(err error) {
+		if err != nil {
+			s.fail(fmt.Errorf("watch of %s: %w", r.GroupResource(), err))
 		}
 	}
 	s.running.Go(func() {
-		if err := f.run(s.ctx, list.GetResourceVersion()); err != nil {
-			s.fail(fmt.Errorf("watch of %s: %w", r.GroupResource(), err))
+		defer close(f.events)
+		fail(f.watch(list.GetResourceVersion()))
+	})
+	s.running.Go(func() {
+		for e := range f.events {
+			if list, ok := e.Object.(*unstructured.UnstructuredList); ok {
+				fail(f.replace(list))
+			} else {
+				fail(f.report(e.Type, e.Object.(*unstructured.Unstructured)))
+			}
 		}
 	})
 	return nil
 }
 
+// maxPending is the number of events that wait for their authors. kube-apiserver ends the watch of a client that reads
+// slowly.
+const maxPending = 1 << 16
+
 // follower reports the changes of a resource.
 type follower struct {
 	server   *real
 	resource schema.GroupVersionResource
-	known    map[string]runtime.Object
-	last     time.Time // of a change
+	known    map[string]*unstructured.Unstructured
+	last     time.Time        // of a change
+	events   chan watch.Event // and lists of all objects
 }
 
-// run watches from a version on until ctx ends, or there is no such resource any more.
-func (f *follower) run(ctx context.Context, at string) error {
+func (f *follower) list() (*unstructured.UnstructuredList, error) {
+	return f.server.client.Resource(f.resource).List(f.server.ctx, metav1.ListOptions{})
+}
+
+// watch passes the events from a version on until ctx ends, or there is no such resource any more.
+func (f *follower) watch(at string) error {
+	ctx := f.server.ctx
 	// kube-apiserver ends watches now and then.
 	for ctx.Err() == nil {
 		w, err := f.server.client.Resource(f.resource).Watch(ctx, metav1.ListOptions{ResourceVersion: at, AllowWatchBookmarks: true})
-		if apierrors.IsNotFound(err) {
+		if err == nil {
+			at, err = f.pass(w, at)
+		}
+		switch {
+		case apierrors.IsNotFound(err): // The definition is gone.
 			f.server.mu.Lock()
 			defer f.server.mu.Unlock()
 			delete(f.server.followed, f.resource.GroupResource())
 			return nil
-		}
-		if err != nil {
+		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+			list, err := f.list()
+			if err != nil {
+				return err
+			}
+			at = list.GetResourceVersion()
+			f.events <- watch.Event{Object: list}
+		case err != nil:
 			return err
 		}
-		for e := range w.ResultChan() {
-			if ctx.Err() != nil {
-				break // The end of the play is an error of the watch.
-			}
-			u, ok := e.Object.(*unstructured.Unstructured)
-			if e.Type == watch.Error || !ok {
-				err := apierrors.FromObject(e.Object)
-				w.Stop()
-				return err
-			}
-			if at = u.GetResourceVersion(); e.Type == watch.Bookmark {
-				continue
-			}
-			if err := f.report(e.Type, u, false); err != nil {
-				w.Stop()
-				return err
-			}
+	}
+	return nil
+}
+
+// pass passes the events of a watch. It returns the last version.
+func (f *follower) pass(w watch.Interface, at string) (string, error) {
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		u, ok := e.Object.(*unstructured.Unstructured)
+		if e.Type == watch.Error || !ok {
+			return at, apierrors.FromObject(e.Object)
 		}
-		w.Stop()
+		if at = u.GetResourceVersion(); e.Type != watch.Bookmark {
+			f.events <- watch.Event{Type: e.Type, Object: u}
+		}
+	}
+	return at, nil
+}
+
+// replace reports how a list differs from what is known.
+func (f *follower) replace(list *unstructured.UnstructuredList) error {
+	gone := maps.Clone(f.known)
+	for i := range list.Items {
+		u := &list.Items[i]
+		key := storm.ObjectKey(u.GetNamespace(), u.GetName())
+		before, ok := f.known[key]
+		delete(gone, key)
+		t := watch.Modified
+		switch {
+		case ok && before.GetResourceVersion() == u.GetResourceVersion():
+			continue
+		case !ok:
+			t = watch.Added
+		}
+		if err := f.report(t, u); err != nil {
+			return err
+		}
+	}
+	for _, u := range gone {
+		if err := f.report(watch.Deleted, u); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // report reports a change, and follows the resource that a definition adds.
-func (f *follower) report(t watch.EventType, u *unstructured.Unstructured, present bool) error {
+func (f *follower) report(t watch.EventType, u *unstructured.Unstructured) error {
 	s := f.server
 	version, err := strconv.ParseUint(u.GetResourceVersion(), 10, 64)
 	if err != nil {
@@ -149,18 +204,17 @@ func (f *follower) report(t watch.EventType, u *unstructured.Unstructured, prese
 	}
 	object := typed(u)
 	c := apiserver.Change{
-		At: time.Now(), By: record.ByManifest, Type: t, Resource: f.resource, Key: storm.ObjectKey(u.GetNamespace(), u.GetName()),
-		Version: version, Object: object, Before: f.known[storm.ObjectKey(u.GetNamespace(), u.GetName())],
+		At: time.Now(), Type: t, Resource: f.resource, Key: storm.ObjectKey(u.GetNamespace(), u.GetName()), Version: version, Object: object,
 	}
-	if f.known[c.Key] = object; t == watch.Deleted {
+	if before := f.known[c.Key]; before != nil {
+		c.Before = typed(before)
+	}
+	if f.known[c.Key] = u; t == watch.Deleted {
 		delete(f.known, c.Key)
 	}
 	a, ok := s.authors.of(u.GetResourceVersion(), pathOf(f.resource, u.GetNamespace(), u.GetName()), t == watch.Deleted || silent(c.Before, object))
-	if ok || !present {
-		c.By, c.Intended = a.by, a.intended
-	}
 	if ok {
-		c.At = a.sent
+		c.At, c.By, c.Intended = a.sent, a.by, a.intended
 	}
 	// The order of the log is that of the versions.
 	if c.At.Before(f.last) {

@@ -85,22 +85,35 @@ func (s *real) create() error {
 	return s.createStorms(w)
 }
 
-// createOne waits for a definition of its kind that has just been made.
+// createOne creates an object, and waits until what a definition defines is served.
 func (s *real) createOne(w *writer, u *unstructured.Unstructured) error {
+	mapping, err := s.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+	if err != nil {
+		return err
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && u.GetNamespace() == "" {
+		u.SetNamespace(metav1.NamespaceDefault)
+	}
+	if err := s.ensure(w, u.GetNamespace()); err != nil {
+		return err
+	}
+	if err := w.create(s.ctx, mapping.Resource, u); err != nil || mapping.Resource != definitions {
+		return err
+	}
+	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
 	for began := time.Now(); ; {
-		mapping, err := s.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
-		if err == nil {
-			if mapping.Scope.Name() == meta.RESTScopeNameNamespace && u.GetNamespace() == "" {
-				u.SetNamespace(metav1.NamespaceDefault)
-			}
-			if err = s.ensure(w, u.GetNamespace()); err == nil {
-				err = w.create(s.ctx, mapping.Resource, u)
-			}
-		}
-		if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) || time.Since(began) > servedTime {
-			return err
-		}
 		s.mapper.Reset()
+		found, err := s.mapper.ResourceFor(schema.GroupVersionResource{Group: group, Resource: plural})
+		if err == nil {
+			// The first lists may find nothing yet.
+			if _, err = s.client.Resource(found).List(s.ctx, metav1.ListOptions{Limit: 1}); err == nil {
+				return s.follow(found)
+			}
+		}
+		if time.Since(began) > servedTime {
+			return fmt.Errorf("not served in %v: %w", servedTime, err)
+		}
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-s.ctx.Done():
@@ -175,6 +188,7 @@ func (w *writer) renew(u *unstructured.Unstructured) {
 		}
 	}
 	u.SetOwnerReferences(refs)
+	unstructured.RemoveNestedField(u.Object, "status", "qosClass") // of a pod, by its resources
 }
 
 // plain returns an object as the API has it.

@@ -126,7 +126,7 @@ func (r *replay) apply(ctx context.Context, e *storm.Event) error {
 	for _, of := range []struct {
 		fields      func(*unstructured.Unstructured) map[string]any
 		subresource []string
-	}{{r.own, nil}, {statusOf, []string{"status"}}} {
+	}{{r.own, nil}, {r.status, []string{"status"}}} {
 		from, errFrom := json.Marshal(of.fields(last))
 		to, errTo := json.Marshal(of.fields(u))
 		if errFrom != nil || errTo != nil {
@@ -154,6 +154,8 @@ func (r *replay) own(u *unstructured.Unstructured) map[string]any {
 	return u.Object
 }
 
-func statusOf(u *unstructured.Unstructured) map[string]any {
+func (r *replay) status(u *unstructured.Unstructured) map[string]any {
+	u = u.DeepCopy()
+	r.renew(u)
 	return map[string]any{"status": u.Object["status"]}
 }
