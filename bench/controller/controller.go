@@ -1,7 +1,7 @@
 // Package controller plays storms to a program that watches an API server, and judges it.
 //
 //  1. A [Spec] says what is played: the storm, the user's workload, the faults, and the programs.
-//  2. Each play has a new server and new processes. The programs find the server by a kubeconfig, or as in
+//  2. Each play has a new [server.Server] and new processes. The programs find the server by a kubeconfig, or as in
 //     a cluster. When their watches are open, the storm begins; storm and workload are open loops.
 //  3. Package record holds what is observed from outside, packages rules and verdict judge it.
 //  4. Fault plans are played one after the other: none, and those aimed at what the program does. The first plan that
@@ -36,13 +36,16 @@ type Spec struct {
 	// Unshrunk: a plan that fails is not shrunk.
 	Unshrunk bool `json:"unshrunk,omitempty"`
 
+	// Server is simulated (default), envtest, or the path of a kubeconfig; see package server.
+	Server   string    `json:"server,omitempty" flag:"server" help:"API server: simulated, envtest (etcd and kube-apiserver of KUBEBUILDER_ASSETS or PATH), or a kubeconfig (default simulated)"`
 	Programs []Program `json:"programs"` // one, or the baseline and the new one
-	Replicas int       `json:"replicas,omitempty" flag:"replicas" help:"replicas of the program, as for leader election (default 1)"`
-	// Restarts are the times at which the leader, or else the first replica, is killed and started again, in each plan.
-	Restarts  []metav1.Duration `json:"restarts,omitempty"`
-	InCluster bool              `json:"inCluster,omitempty" flag:"in-cluster" help:"give the program the configuration of a pod, not KUBECONFIG"`
-	Attach    bool              `json:"attach,omitempty" flag:"attach" help:"the program runs elsewhere; print its kubeconfig"`
-	Metrics   string            `json:"metrics,omitempty" flag:"metrics" help:"URL of the program's metrics (default: that of {metrics})"`
+	// With are programs that run beside, each NAME=COMMAND, such as kube-controller-manager. They meet no faults, and no
+	// verdict judges their requests.
+	With      []string `json:"with,omitempty" flag:"with,array" help:"NAME=COMMAND: a program that runs beside and is not judged, words without quotes"`
+	Replicas  int      `json:"replicas,omitempty" flag:"replicas" help:"replicas of the program, as for leader election (default 1)"`
+	InCluster bool     `json:"inCluster,omitempty" flag:"in-cluster" help:"give the program the configuration of a pod, not KUBECONFIG"`
+	Attach    bool     `json:"attach,omitempty" flag:"attach" help:"the program runs elsewhere; print its kubeconfig"`
+	Metrics   string   `json:"metrics,omitempty" flag:"metrics" help:"URL of the program's metrics (default: that of {metrics})"`
 	// Settle is the longest time that the programs may take to become quiet after the storm (default 30s).
 	Settle metav1.Duration `json:"settle,omitzero" flag:"settle" help:"longest time to become quiet after the storm (default 30s)"`
 	// Warmup is the longest time from the start of the programs to their first watch (default 1m).

@@ -119,7 +119,9 @@ func moves(p *record.Play) (deeds []deed, watched []schema.GroupResource) {
 	slices.SortStableFunc(accesses, func(a, b record.Access) int { return cmp.Compare(a.At, b.At) })
 	changed := map[schema.GroupResource]bool{}
 	for i := range p.Changes {
-		changed[p.Changes[i].Resource.GroupResource()] = true
+		if c := &p.Changes[i]; c.By != record.ByManifest && c.By != "" {
+			changed[c.Resource.GroupResource()] = true
+		}
 	}
 	for i := range accesses {
 		a := &accesses[i]
@@ -216,7 +218,7 @@ func (r *runner) explore(ctx context.Context, program Program, round int) error 
 	began := time.Now()
 	plans := slices.DeleteFunc(slices.Clone(r.suggested[of]), func(p plan) bool {
 		// A program that runs elsewhere is not started again.
-		return r.spec.Attach && slices.ContainsFunc(p.faults, func(f fault.Spec) bool { return f.Name == fault.Crash })
+		return r.spec.Attach && slices.ContainsFunc(p.faults, func(f fault.Spec) bool { return f.Name == fault.Crash || f.Name == fault.Terminate })
 	})
 	for i, pl := range plans {
 		spent := time.Since(began)

@@ -21,7 +21,7 @@ const (
 	UnitRequests = "requests/run"      // of all kinds
 	UnitWrites   = "writes/run"        // dry runs excluded
 	UnitUseless  = "unchanged/run"     // writes without a change
-	UnitRefused  = "conflicts/run"     // answers 409
+	UnitRefused  = "conflicts/run"     // updates, patches and deletions that were answered 409
 	UnitRelists  = "relists/run"       // lists and watches with the initial state
 	UnitSent     = "sent-B/run"        // bytes of the answers
 	UnitCPU      = "cpu-ns/run"        // CPU time of the programs during the play
@@ -71,7 +71,7 @@ func (p *Play) summarise(reactions []rules.Reaction) (err error) {
 		if a.State {
 			f[UnitRelists]++
 		}
-		if a.Code == 409 {
+		if a.Conflict() {
 			f[UnitRefused]++
 		}
 		if a.Writes() {
@@ -226,7 +226,7 @@ func requests(accesses []record.Access) []Requests {
 		}
 		failed[object] = a.Code >= 400
 		switch {
-		case a.Code == 409:
+		case a.Conflict():
 			c.Conflicts++
 		case a.Code == 429:
 			c.Throttled++

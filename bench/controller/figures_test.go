@@ -190,13 +190,13 @@ func TestSentence(t *testing.T) {
 func TestCommandOf(t *testing.T) {
 	s := controller.Spec{
 		Storm: experiment.Storm{Name: "nodeloss", Nodes: 20}, Workload: "it's.yaml", Manifests: []string{"a b"}, Recursive: true, Stages: []string{"s"},
-		Rules: "r", Speed: 2.5, Seed: 9, Replicas: 2, Restarts: []metav1.Duration{{Duration: 5 * second}}, InCluster: true,
+		Rules: "r", Speed: 2.5, Seed: 9, Replicas: 2, InCluster: true,
 		Metrics: "http://127.0.0.1:1/metrics", Settle: metav1.Duration{Duration: second},
 	}
 	got := s.CommandOf(controller.Program{Command: []string{"./c", "--x={kubeconfig}"}}, []string{"gone:at=1s", "relist:at=2s"}, 3)
 	want := `watchlab controller --storm nodeloss --nodes 20 --workload 'it'\''s.yaml' --manifest 'a b' --recursive --stages s --rules r ` +
 		`--faults 'gone:at=1s; relist:at=2s' --speed 2.5 --seed 3 --replicas 2 --in-cluster --metrics http://127.0.0.1:1/metrics ` +
-		`--settle 1s --restart 5s -- ./c '--x={kubeconfig}'`
+		`--settle 1s -- ./c '--x={kubeconfig}'`
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

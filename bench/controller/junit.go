@@ -96,6 +96,9 @@ func (r *Result) failure(p *Play, v verdict.Verdict) []string {
 	lines := []string{v.Text}
 	for _, e := range v.Evidence {
 		lines = append(lines, fmt.Sprintf("at %ss: %s", seconds(e.At), e.Text))
+		if e.Why != "" {
+			lines = append(lines, e.Why)
+		}
 	}
 	if s := r.Shrunk; s != nil && s.Verdict == v.Name && s.Plan == p.Plan {
 		lines = append(lines, fmt.Sprintf("smallest plan that fails (%d of %d plays): %s", s.Failed, s.Repeated,

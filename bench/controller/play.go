@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
+	"watchlab/bench/controller/server"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
@@ -41,6 +43,7 @@ var defaultTiming = timing{
 const (
 	reopening  = 90 * time.Second // for watches that a fault has ended: a Reflector waits up to 60 s
 	pollPeriod = 100 * time.Millisecond
+	besideTime = 20 * time.Second // in which a program beside opens its first watch, if it opens any
 )
 
 // ErrNoWatch means that the programs opened no watch.
@@ -58,10 +61,12 @@ type session struct {
 	notify   func(string)
 
 	clients  []string
-	server   Server
+	server   server.Server
 	recorder *record.Recorder
 	faults   *fault.Injector
 	began    time.Time
+	beside   []*program.Program
+	foreign  int // watches that programs beside have opened before the controllers start
 	open     int // watches before the storm
 	programs []*replica
 	restarts sync.WaitGroup
@@ -74,37 +79,52 @@ type session struct {
 }
 
 // play plays one play. The record is that of a failed play, too, as far as it went.
-func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (out record.Play, err error) {
+func (p *session) play(ctx context.Context) (out record.Play, err error) {
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		return out, err
 	}
 	// They hold the tokens.
 	defer func() {
-		for _, client := range p.clients {
+		for _, client := range slices.Concat(p.clients, p.spec.beside()) {
 			dir := filepath.Join(p.dir, client)
 			err = errors.Join(err, os.RemoveAll(p.kubeconfig(client)), program.Clean(dir))
 			_ = os.Remove(dir) // if the program left it empty
 		}
 	}()
 	p.recorder = record.NewRecorder()
-	struck := slices.Concat(p.prepared.marks, p.plan.faults)
-	for _, at := range p.spec.Restarts {
-		struck = append(struck, fault.Spec{Name: fault.Crash, At: fault.Duration(at.Duration)})
-	}
-	p.faults, err = fault.NewHooked(struck, p.seed, fault.Hooks{
-		Client: apiserver.ClientOf, Crash: func(client string, down time.Duration) { p.crash(ctx, client, down) },
+	p.faults, err = fault.NewHooked(slices.Concat(p.prepared.marks, p.plan.faults), p.seed, fault.Hooks{
+		Client: apiserver.ClientOf,
+		Crash: func(client string, down time.Duration) {
+			if r := p.victim(client); r != nil {
+				r.kill()
+				p.again(ctx, r, down)
+			}
+		},
+		Terminate: func(client string, down time.Duration) {
+			if r := p.victim(client); r != nil {
+				p.restarts.Go(func() {
+					r.running().Stop(p.timing.grace)
+					p.again(ctx, r, down)
+				})
+			}
+		},
 	})
 	if err != nil {
 		return out, manifest.BadField("plans", err)
 	}
+	var namespaces []string
+	if w := p.prepared.workload; w != nil {
+		namespaces = w.Namespaces()
+	}
 	for i := range p.spec.Replicas {
 		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
 	}
-	p.server, err = serve(Setup{
-		Clients: p.clients, Changed: p.recorder.Observe,
+	p.server, err = server.Open(p.spec.Server, server.Setup{
+		Clients: p.clients, Beside: p.spec.beside(), Changed: p.recorder.Observe, Dir: p.dir, Notify: p.notify,
 		// The recorder is outside of the faults: the record has what the client met.
 		Wrap: func(h http.Handler) http.Handler { return p.recorder.Wrap(p.faults.Wrap(h)) },
 		Seed: p.seed, Speed: p.spec.Speed, Storms: p.prepared.storms, Objects: p.prepared.objects, Stages: p.prepared.stages, Without: p.spec.without(),
+		Namespaces: namespaces,
 	})
 	if err != nil {
 		return out, err
@@ -117,11 +137,14 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	if err != nil {
 		return out, err
 	}
+	stopped := sync.OnceFunc(p.stop)
+	defer stopped()
+	if err := p.startBeside(ctx); err != nil {
+		return out, err
+	}
 	if err := p.start(ctx); err != nil {
 		return out, err
 	}
-	stopped := sync.OnceFunc(p.stop)
-	defer stopped()
 	if err := p.awaitWatches(ctx); err != nil {
 		return out, err
 	}
@@ -191,6 +214,47 @@ func (p *session) phases() []storm.Phase {
 
 func (p *session) kubeconfig(client string) string { return filepath.Join(p.dir, client+".kubeconfig") }
 
+// startBeside starts the programs that run beside and waits until they have opened their watches, if they open any.
+func (p *session) startBeside(ctx context.Context) error {
+	for _, with := range p.spec.With {
+		name, command, _ := strings.Cut(with, "=")
+		path := p.kubeconfig(name)
+		if err := apiserver.WriteKubeconfig(path, p.server.Kubeconfig(name), true); err != nil {
+			return err
+		}
+		options, err := p.optionsOf(name, path, strings.Fields(command))
+		if err != nil {
+			return err
+		}
+		one, err := program.Start(ctx, options)
+		if err != nil {
+			return err
+		}
+		p.beside = append(p.beside, one)
+		go func() {
+			if exit := one.Exit(); !exit.Planned {
+				p.notify(fmt.Sprintf("%s ended: %s%s", name, exit.Status, lastLines(options)))
+			}
+		}()
+	}
+	for began := time.Now(); len(p.beside) > 0; {
+		open, ended, err := p.watches(ctx)
+		if err != nil {
+			return err
+		}
+		if n := open + ended; n > p.foreign {
+			p.foreign, began = n, time.Now()
+		}
+		if steady := time.Since(began); p.foreign > 0 && steady > 2*p.timing.steady || steady > besideTime {
+			return nil
+		}
+		if err := p.wait(ctx, pollPeriod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // start starts the programs, or says how they connect.
 func (p *session) start(ctx context.Context) error {
 	for _, client := range p.clients {
@@ -218,6 +282,9 @@ func (p *session) stop() {
 		wg.Go(func() { r.close(p.timing.grace) })
 	}
 	wg.Wait()
+	for _, one := range p.beside {
+		one.Stop(p.timing.grace)
+	}
 }
 
 // watches returns the numbers of the programs' open and ended watches.
@@ -228,7 +295,7 @@ func (p *session) watches(ctx context.Context) (open, ended int, err error) {
 
 // awaitWatches waits until the programs have opened their first watches and open no more.
 func (p *session) awaitWatches(ctx context.Context) error {
-	began, seen := time.Now(), 0
+	began, seen := time.Now(), p.foreign
 	for changed := began; ; {
 		open, ended, err := p.watches(ctx)
 		if err != nil {
@@ -239,9 +306,9 @@ func (p *session) awaitWatches(ctx context.Context) error {
 		}
 		late := time.Since(began) >= p.spec.Warmup.Duration
 		switch {
-		case p.ended(), late && seen == 0:
+		case p.ended(), late && seen == p.foreign:
 			return p.blame()
-		case late, seen > 0 && time.Since(changed) >= p.timing.steady:
+		case late, seen > p.foreign && time.Since(changed) >= p.timing.steady:
 			p.open = open
 			return nil
 		}
@@ -261,10 +328,10 @@ func (p *session) blame() error {
 	}
 	for _, r := range p.programs {
 		if r.ended() {
-			return fmt.Errorf("%s ended before its first watch: %s%s", p.program.Command[0], r.status(), r.lastLines())
+			return fmt.Errorf("%s ended before its first watch: %s%s", p.program.Command[0], r.status(), lastLines(r.options))
 		}
 	}
-	return fmt.Errorf("%s %w in %v%s", p.program.Command[0], ErrNoWatch, p.spec.Warmup.Duration, p.programs[0].lastLines())
+	return fmt.Errorf("%s %w in %v%s", p.program.Command[0], ErrNoWatch, p.spec.Warmup.Duration, lastLines(p.programs[0].options))
 }
 
 // run plays storm, workload and faults, and waits until the programs are quiet. It returns the times of
@@ -405,15 +472,17 @@ func (p *session) wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// crash kills the replica of a client, or else the leader, which is the one that has written a lock last, or the first
-// one. It starts it again after a time.
-func (p *session) crash(ctx context.Context, client string, down time.Duration) {
-	client = cmp.Or(client, p.recorder.Leader())
+// victim is the replica of a client, or else the leader, which is the one that has written a lock last, or the first
+// one; nil if it runs elsewhere.
+func (p *session) victim(client string) *replica {
 	if len(p.programs) == 0 {
-		return // It runs elsewhere.
+		return nil
 	}
-	r := p.programs[max(0, slices.Index(p.clients, client))]
-	r.kill()
+	return p.programs[max(0, slices.Index(p.clients, cmp.Or(client, p.recorder.Leader())))]
+}
+
+// again starts a replica after a time.
+func (p *session) again(ctx context.Context, r *replica, down time.Duration) {
 	p.restarts.Go(func() {
 		if p.wait(ctx, down) != nil {
 			return

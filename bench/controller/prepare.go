@@ -8,6 +8,7 @@ import (
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/rules"
+	"watchlab/bench/controller/server"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/fault"
@@ -88,6 +89,9 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 	if p.seeded, err = s.seed(s.Seed); err != nil {
 		return nil, err
 	}
+	if err = server.Check(s.Server); err != nil {
+		return fail("server")
+	}
 	if len(s.Manifests) > 0 {
 		p.objects, err = manifest.Load(ctx, manifest.Options{Filenames: s.Manifests, Recursive: s.Recursive, Stdin: stdin})
 		if err != nil {
@@ -103,6 +107,12 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 		}
 		if err := program.Check(prog.Command); err != nil {
 			return nil, err
+		}
+	}
+	for _, with := range s.With {
+		_, command, _ := strings.Cut(with, "=")
+		if err = program.Check(strings.Fields(command)); err != nil {
+			return fail("with")
 		}
 	}
 	if p.rules, err = rules.Load(s.Rules); err != nil {

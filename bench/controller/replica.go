@@ -29,20 +29,23 @@ type replica struct {
 	watched sync.WaitGroup
 }
 
+// optionsOf are those of a program with a name, which has a folder and a log.
+func (p *session) optionsOf(client, kubeconfig string, command []string) (o program.Options, err error) {
+	o = program.Options{Client: client, Command: command, Log: filepath.Join(p.dir, client+".log")}
+	if o.Dir, err = filepath.Abs(filepath.Join(p.dir, client)); err == nil {
+		if o.Kubeconfig, err = filepath.Abs(kubeconfig); err == nil {
+			err = os.MkdirAll(o.Dir, 0o755)
+		}
+	}
+	return o, err
+}
+
 func (p *session) newReplica(ctx context.Context, client, kubeconfig string) (*replica, error) {
-	dir, err := filepath.Abs(filepath.Join(p.dir, client))
+	options, err := p.optionsOf(client, kubeconfig, p.program.Command)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	if kubeconfig, err = filepath.Abs(kubeconfig); err != nil {
-		return nil, err
-	}
-	r := &replica{session: p, ctx: ctx, options: program.Options{
-		Client: client, Command: p.program.Command, Log: filepath.Join(p.dir, client+".log"), Dir: dir, Kubeconfig: kubeconfig,
-	}}
+	r := &replica{session: p, ctx: ctx, options: options}
 	if p.spec.InCluster {
 		kc := p.server.Kubeconfig(client)
 		at, err := url.Parse(kc.Server)
@@ -85,20 +88,22 @@ func (p *session) exited(client string, e program.Exit) {
 
 // kill kills the process and waits for its end.
 func (r *replica) kill() {
-	r.mu.Lock()
-	old := r.current
-	r.mu.Unlock()
+	old := r.running()
 	old.Kill()
 	old.Exit()
+}
+
+// running is the newest process, which may have ended.
+func (r *replica) running() *program.Program {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current
 }
 
 // observe samples the processes, one after the other, until ctx ends.
 func (r *replica) observe(ctx context.Context, began time.Time) {
 	for ctx.Err() == nil {
-		r.mu.Lock()
-		current := r.current
-		r.mu.Unlock()
-		r.observeOne(ctx, current, began)
+		r.observeOne(ctx, r.running(), began)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollPeriod):
@@ -203,9 +208,9 @@ func (r *replica) status() string {
 // podFiles matches what programs say that miss the files or the environment of a pod.
 var podFiles = regexp.MustCompile(`(?i)in[- ]cluster|serviceaccount/|KUBERNETES_SERVICE_|\bPOD_NAMESPACE\b`)
 
-// lastLines are the last lines of the program's log, for an error message.
-func (r *replica) lastLines() string {
-	data, err := os.ReadFile(r.options.Log)
+// lastLines are the last lines of a program's log, for an error message.
+func lastLines(of program.Options) string {
+	data, err := os.ReadFile(of.Log)
 	if err != nil {
 		return ""
 	}
@@ -215,7 +220,7 @@ func (r *replica) lastLines() string {
 		return " (it wrote nothing)"
 	}
 	hint := ""
-	if !r.session.spec.InCluster && podFiles.MatchString(string(data)) {
+	if of.InCluster == nil && podFiles.MatchString(string(data)) {
 		hint = "; --in-cluster gives it a pod's files and environment"
 	}
 	return fmt.Sprintf(" (its log ends with: %s)%s", last, hint)

@@ -75,7 +75,7 @@ type Requests struct {
 	Verb      string `json:"verb"`
 	Resource  string `json:"resource"` // with the subresource, as in pods/status
 	Count     int    `json:"count"`
-	Conflicts int    `json:"conflicts,omitempty"` // answers 409
+	Conflicts int    `json:"conflicts,omitempty"` // answers 409, but to a create
 	Throttled int    `json:"throttled,omitempty"` // answers 429
 	Errors    int    `json:"errors,omitempty"`    // other answers of 400 and more
 	Retries   int    `json:"retries,omitempty"`   // repetitions of a failed request

@@ -21,12 +21,10 @@ import (
 
 // Options of a run that do not change what is played.
 type Options struct {
-	Dir   string    // results folder, which must not exist
-	Stdin io.Reader // of manifests named -
-	Build lab.Build
-	Args  []string // of the command, for env.json
-	// Serve makes the server of a play; nil for the simulated one.
-	Serve    func(Setup) (Server, error)
+	Dir      string    // results folder, which must not exist
+	Stdin    io.Reader // of manifests named -
+	Build    lab.Build
+	Args     []string       // of the command, for env.json
 	Progress func(Progress) // receives the state of the run; may be nil
 	Notify   func(string)   // receives a line of what does not end the run, and the kubeconfigs of an attached program; may be nil
 
@@ -87,9 +85,6 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	}
 	for _, line := range manifest.Settle(ready.objects) {
 		opts.Notify(line)
-	}
-	if opts.Serve == nil {
-		opts.Serve = newSimulated
 	}
 	if opts.Progress == nil {
 		opts.Progress = func(Progress) {}
@@ -181,7 +176,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify,
 	}
 	var err error
-	if out.Play, err = s.play(ctx, r.Serve); err != nil {
+	if out.Play, err = s.play(ctx); err != nil {
 		return nil, err
 	}
 	reactions := r.prepared.rules.Reactions(&out.Play)
@@ -191,8 +186,11 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	case len(pl.faults) == 0:
 		r.faultless[of], r.suggested[of] = verdict.OutcomeOf(&out.Play), explored(&out.Play)
 	case free != nil:
-		out.Verdicts = append(out.Verdicts, verdict.Diverge(free, verdict.OutcomeOf(&out.Play)))
+		outcome := verdict.OutcomeOf(&out.Play)
+		out.Verdicts = append(out.Verdicts, verdict.Diverge(free, outcome), verdict.Acted(free, outcome, &out.Play))
+		out.Verdicts = append(out.Verdicts, verdict.Wedge(free, outcome, &out.Play, out.Verdicts))
 	}
+	verdict.Explain(&out.Play, out.Verdicts)
 	if err := out.summarise(reactions); err != nil {
 		return nil, err
 	}

@@ -239,7 +239,7 @@ func TestUnshrunk(t *testing.T) {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	s := spec(t, correct)
-	s.Replicas, s.Restarts = 2, []metav1.Duration{{Duration: 300 * time.Millisecond}}
+	s.Replicas, s.Plans = 2, []string{"crash:at=300ms"}
 	s.Rules = "" // Two copiers without an election conflict.
 	r, err := play(t, s, controller.Options{})
 	if err != nil {

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"watchlab/bench/controller/server"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/lifecycle"
@@ -47,6 +49,7 @@ func (s Spec) redacted() Spec {
 	for i := range s.Programs {
 		s.Programs[i].Command = lab.RedactAll(s.Programs[i].Command)
 	}
+	s.With = lab.RedactAll(s.With)
 	s.Manifests, s.Metrics = lab.RedactAll(s.Manifests), lab.Redact(s.Metrics)
 	return s
 }
@@ -54,6 +57,18 @@ func (s Spec) redacted() Spec {
 // without are the parts in the lists of Without.
 func (s Spec) without() []string {
 	return strings.FieldsFunc(strings.Join(s.Without, ","), func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// besideName is that of a program beside. No replica of the controllers has one.
+var besideName = regexp.MustCompile(`^([a-z][a-z0-9]*-)*[a-z][a-z0-9]*$`)
+
+// beside are the names of With.
+func (s Spec) beside() (names []string) {
+	for _, with := range s.With {
+		name, _, _ := strings.Cut(with, "=")
+		names = append(names, name)
+	}
+	return names
 }
 
 // complete fills in the defaults.
@@ -75,6 +90,7 @@ func (s Spec) complete() Spec {
 	}
 	s.Speed = cmp.Or(s.Speed, 1)
 	s.Seed = cmp.Or(s.Seed, 1)
+	s.Server = cmp.Or(s.Server, server.Simulated)
 	s.Replicas = cmp.Or(s.Replicas, 1)
 	if s.Rounds == 0 {
 		if s.Rounds = 1; len(s.Programs) > 1 {
@@ -99,7 +115,7 @@ func (s Spec) Validate() error {
 		return bad("programs", "no program is given (watchlab controller -- ./my-controller)")
 	case len(s.Programs) > 2:
 		return bad("programs", "%d programs (allowed: 1, or 2 to compare)", len(s.Programs))
-	case s.Attach && (len(s.Restarts) > 0 || s.InCluster):
+	case s.Attach && s.InCluster:
 		return bad("attach", "programs that run elsewhere are not started")
 	case s.Replicas < 0 || s.Replicas > 100:
 		return bad("replicas", "%d (allowed: 1 to 100)", s.Replicas)
@@ -114,14 +130,15 @@ func (s Spec) Validate() error {
 	case s.Settle.Duration < 0 || s.Warmup.Duration < 0:
 		return bad("settle", "a time is negative")
 	}
+	for i, with := range s.With {
+		name, command, _ := strings.Cut(with, "=")
+		if !besideName.MatchString(name) || strings.TrimSpace(command) == "" || slices.Index(s.beside(), name) < i {
+			return bad("with", "%q is not NAME=COMMAND with a name of its own", lab.Redact(with))
+		}
+	}
 	for _, part := range s.without() {
 		if !slices.Contains(lifecycle.Parts(), part) {
 			return bad("without", "%q (allowed: %s)", part, strings.Join(lifecycle.Parts(), ", "))
-		}
-	}
-	for _, at := range s.Restarts {
-		if at.Duration <= 0 {
-			return bad("restarts", "%v is not after the start of the storm", at.Duration)
 		}
 	}
 	if !reflect.ValueOf(s.Storm).IsZero() {

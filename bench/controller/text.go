@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"watchlab/bench/chart"
+	"watchlab/bench/controller/server"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
@@ -119,11 +120,7 @@ func (o *Result) Missing() string {
 
 // Arguments are the flags that set the Spec, without the program.
 func (s Spec) Arguments() []string {
-	args := experiment.Arguments(&s)
-	for _, at := range s.Restarts {
-		args = append(args, "--restart", at.Duration.String())
-	}
-	return args
+	return experiment.Arguments(&s)
 }
 
 // command returns the command line that plays a fault plan of the Spec again, without the comparison.
@@ -131,6 +128,9 @@ func (s Spec) command(program Program, faults []string, seed int64) string {
 	s.Plans, s.Seed, s.Rounds = []string{cmp.Or(strings.Join(faults, "; "), PlanNone)}, seed, 0
 	if s.Speed == 1 {
 		s.Speed = 0
+	}
+	if s.Server == server.Simulated {
+		s.Server = ""
 	}
 	if s.Replicas == 1 {
 		s.Replicas = 0

@@ -86,10 +86,20 @@ func newControllerDocument(o *controller.Result) (*document, error) {
 // subject names the program under test.
 func subject(o *controller.Result) string {
 	if n := len(o.Spec.Programs); n > 0 && len(o.Spec.Programs[n-1].Command) > 0 {
-		return filepath.Base(o.Spec.Programs[n-1].Command[0])
+		command := o.Spec.Programs[n-1].Command
+		for _, word := range strings.Fields(strings.Join(command, " ")) {
+			name := filepath.Base(word)
+			if !slices.Contains(starters, name) && !strings.HasPrefix(word, "-") && !strings.Contains(word, "=") {
+				return name
+			}
+		}
+		return filepath.Base(command[0])
 	}
 	return "attached controller"
 }
+
+// starters are programs that start others.
+var starters = []string{"sh", "bash", "env", "exec", "nice", "go", "run"}
 
 // played describes what was played: each program, and the flags of the Spec.
 func played(o *controller.Result) (terms []term) {
@@ -190,6 +200,9 @@ func (g playGroup) judged(name string) (string, *note) {
 				}
 				for _, e := range v.Evidence {
 					n.Cells = append(n.Cells, fmt.Sprintf("%.3f s: %s", e.At.Seconds(), e.Text))
+					if e.Why != "" {
+						n.Cells = append(n.Cells, e.Why)
+					}
 				}
 			}
 		}

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"watchlab/bench/cell"
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/record"
@@ -37,7 +35,6 @@ func controllerRun() *controller.Result {
 		Spec: controller.Spec{
 			Storm: experiment.Storm{Name: "nodeloss", Nodes: 20}, Rules: "rules.yaml", Plans: []string{"none", "all"}, Speed: 3, Seed: 1, Rounds: 2, Replicas: 1,
 			Programs: []controller.Program{{Label: "old", Command: []string{"./old"}}, {Label: "new", Command: []string{"./my-controller", "--kubeconfig={kubeconfig}"}}},
-			Restarts: []metav1.Duration{{Duration: 9 * time.Second}},
 		},
 		Programs: []string{"old", "new"},
 		Shrunk: &controller.Shrunk{

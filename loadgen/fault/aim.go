@@ -20,14 +20,22 @@ type Hooks struct {
 	// Client names the program that sent a request, by its context; nil if all are one, without a name.
 	Client func(context.Context) string
 	// Crash kills a program, empty for the first one, and starts it again after a time. It returns when the program is
-	// dead.
-	Crash func(client string, down time.Duration)
+	// dead. Terminate asks it to end and returns at once.
+	Crash, Terminate func(client string, down time.Duration)
 }
 
 // matches reports whether a resource, as in pods or deployments.apps, is that of a text, whose group may be missing.
 func matches(text string, r schema.GroupVersionResource) bool {
 	return text == "" || text == r.Resource || text == r.GroupResource().String()
 }
+
+// Withholds reports whether the fault keeps changes from clients for a while.
+func (s *Spec) Withholds() bool {
+	return s.Name == Stall || s.Name == Skip || s.Name == OldView || s.Name == Drip
+}
+
+// Aims reports whether the fault is aimed at a resource, or at all.
+func (s *Spec) Aims(r schema.GroupVersionResource) bool { return matches(s.Resource, r) }
 
 // aims reports whether the fault is aimed at a request.
 func (f *fault) aims(r *request) bool {
@@ -107,9 +115,13 @@ func (i *Injector) crash(k int, s injection, client string) {
 	f := &i.faults[k]
 	client = cmp.Or(f.Client, client)
 	i.mu.Lock()
-	i.note(Injection{Spec: k, Occurrence: s.occurrence, Detail: strings.TrimSpace("kill " + client)})
+	verb, end := "kill ", i.hooks.Crash
+	if f.Name == Terminate {
+		verb, end = "terminate ", i.hooks.Terminate
+	}
+	i.note(Injection{Spec: k, Occurrence: s.occurrence, Detail: strings.TrimSpace(verb + client)})
 	i.mu.Unlock()
-	i.hooks.Crash(client, time.Duration(f.Duration))
+	end(client, time.Duration(f.Duration))
 }
 
 // freeze notes the versions of the collections that an old view shows.

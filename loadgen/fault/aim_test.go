@@ -22,6 +22,7 @@ func TestAimed(t *testing.T) {
 			"server POST configmaps, 201, server POST pods, 201, server POST configmaps, crash me 3s, aborted, server POST configmaps, 201"},
 		{"crash before a write to a subresource", "crash:before=write jobs.batch/status", "PUT " + jobs + "/x PUT " + jobs + "/x/status",
 			"server PUT x, 201, crash me 200ms, aborted"},
+		{"terminated after a write", "terminate:after=create configmaps", "POST " + cm, "server POST configmaps, terminate me 200ms, 201"},
 		{"crash of another client", "crash:before=create pods,client=other", "POST " + pods, "server POST pods, 201"},
 		{"a lost answer, once", "lost-answer:resource=pods,verb=create,before=create pods", "POST " + pods + " POST " + pods,
 			"server POST pods, 504, server POST pods, 201"},
@@ -44,6 +45,8 @@ func TestAimed(t *testing.T) {
 			inj, err := NewHooked(specs, 1, Hooks{
 				Client: func(context.Context) string { return "me" },
 				Crash:  func(client string, down time.Duration) { add("crash %s %v", client, down) },
+
+				Terminate: func(client string, down time.Duration) { add("terminate %s %v", client, down) },
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -111,7 +111,7 @@ func NewHooked(specs []Spec, seed int64, hooks Hooks) (*Injector, error) {
 		if err := s.Validate(); err != nil {
 			return nil, fmt.Errorf("fault %d: %w", k+1, err)
 		}
-		if s.Name == Crash && hooks.Crash == nil {
+		if (s.Name == Crash || s.Name == Terminate) && hooks.Crash == nil {
 			return nil, fmt.Errorf("fault %d: %w", k+1, s.fail("no program is started here (watchlab controller starts one)"))
 		}
 		t, _ := s.Name.traits()
@@ -270,7 +270,7 @@ func (i *Injector) happen(k int, client string) {
 	switch f.Name {
 	case Relist:
 		i.compact(k)
-	case Crash:
+	case Crash, Terminate:
 		i.crash(k, s, client)
 		return
 	case OldView:

@@ -60,6 +60,8 @@ const (
 	OldView Name = "old-view"
 	// Crash kills the program whose write triggers it, or Client, and starts it again after a while.
 	Crash Name = "crash"
+	// Terminate asks that program to end (SIGTERM) and starts it again after a while. The write is answered.
+	Terminate Name = "terminate"
 	// LostAnswer answers 504 to a write that has taken effect. Conflict answers 409 to an update, a patch or a
 	// deletion in place of it. Both hit one request, within a while.
 	LostAnswer Name = "lost-answer"
@@ -108,6 +110,7 @@ var aimed = []traits{
 	{name: Skip, duration: 2 * time.Second, lasts: true, event: gone},
 	{name: OldView, duration: 5 * time.Second, timed: true, window: true},
 	{name: Crash, duration: 200 * time.Millisecond, timed: true},
+	{name: Terminate, duration: 200 * time.Millisecond, timed: true},
 	{name: LostAnswer, duration: 10 * time.Second, timed: true, window: true, once: true, answer: lost},
 	{name: Conflict, duration: 10 * time.Second, timed: true, window: true, once: true, answer: conflict},
 	{name: Latency, duration: 2 * time.Second, timed: true, window: true},

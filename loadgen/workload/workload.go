@@ -11,6 +11,7 @@ package workload
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -41,6 +42,19 @@ type Action struct {
 	Subresource string
 	// Propagation is the propagation policy of a deletion; empty for the default of the kind.
 	Propagation string
+}
+
+// Namespaces are those of the objects, sorted.
+func (w *Workload) Namespaces() []string {
+	all := map[string]bool{}
+	for _, o := range w.initial {
+		all[o.GetNamespace()] = true
+	}
+	for i := range w.actions {
+		all[w.actions[i].Object.GetNamespace()] = true
+	}
+	delete(all, "")
+	return slices.Sorted(maps.Keys(all))
 }
 
 // Workload is a plan of requests. It is immutable.

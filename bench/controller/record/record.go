@@ -10,6 +10,7 @@
 package record
 
 import (
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -81,6 +82,9 @@ func (a *Access) Writes() bool {
 	return !a.DryRun
 }
 
+// Conflict reports whether the write was refused because its object had changed. A create of what exists is no such write.
+func (a *Access) Conflict() bool { return a.Code == http.StatusConflict && a.Verb != "create" }
+
 // ID names an object. Versions of an API share it.
 type ID struct {
 	Resource schema.GroupResource
@@ -150,6 +154,6 @@ type Scrape struct {
 type Exit struct {
 	At      time.Duration
 	Client  string
-	Planned bool   // by --restart or the end of the play
+	Planned bool   // by a crash of the plan or the end of the play
 	Status  string // as in "exit status 1" or "signal: killed"
 }

@@ -209,6 +209,13 @@ func (f *fields) decodeProtobuf(b []byte) {
 	}
 }
 
+// VersionOf returns the resourceVersion of an object in any encoding, and "" of anything else.
+func VersionOf(body []byte) string {
+	var f fields
+	f.decode(body, "")
+	return f.Metadata.ResourceVersion
+}
+
 // versionOfPatch returns the version that a JSON patch tests or replaces.
 func versionOfPatch(b []byte) uint64 {
 	var operations []struct {

@@ -49,6 +49,7 @@ func Load(list string) (*Rules, error) {
 			return nil, err
 		}
 		all.rules = append(all.rules, r.rules...)
+		all.nevers = append(all.nevers, r.nevers...)
 		all.finals = append(all.finals, r.finals...)
 	}
 	return all, nil
@@ -79,7 +80,15 @@ func read(name string) ([]byte, error) {
 type (
 	fileForm struct {
 		Rules []ruleForm  `json:"rules"`
+		Never []neverForm `json:"never"`
 		Final []finalForm `json:"final"`
+	}
+	neverForm struct {
+		Name  string `json:"name"`
+		Event string `json:"event"`
+		By    texts  `json:"by"`
+		When  string `json:"when"`
+		While string `json:"while"`
 	}
 	ruleForm struct {
 		Name   string `json:"name"`
@@ -143,6 +152,14 @@ func (r *Rules) fill(form fileForm) error {
 		}
 		r.rules = append(r.rules, next)
 	}
+	for i, f := range form.Never {
+		p := parser{path: fmt.Sprintf("never.%d", i)}
+		next := f.never(&p)
+		if p.err != nil {
+			return p.err
+		}
+		r.nevers = append(r.nevers, next)
+	}
 	for i, f := range form.Final {
 		p := parser{path: fmt.Sprintf("final.%d", i)}
 		next := f.final(&p)
@@ -151,8 +168,8 @@ func (r *Rules) fill(form fileForm) error {
 		}
 		r.finals = append(r.finals, next)
 	}
-	if len(r.rules)+len(r.finals) == 0 {
-		return errors.New("neither rules nor final")
+	if len(r.rules)+len(r.nevers)+len(r.finals) == 0 {
+		return errors.New("neither rules nor never nor final")
 	}
 	return nil
 }
@@ -225,9 +242,7 @@ func (f ruleForm) rule(p *parser) rule {
 		after: required(p, "after", f.After, parseEvent), when: parsed(p, "when", f.When, compileWith("$before")),
 		within: parsed(p, "within", f.Within, duration), name: parsed(p, "name", f.Name, printable),
 	}
-	for _, by := range f.By {
-		r.by = append(r.by, required(p, "by", by, oneOf(record.ByStorm, record.ByWorkload, record.ByLifecycle, controllers)))
-	}
+	r.by = f.By.authors(p)
 	if len(f.Expect) == 0 {
 		p.bad("expect", "is missing")
 	}
@@ -239,6 +254,38 @@ func (f ruleForm) rule(p *parser) rule {
 	r.expects = strings.Join(expects, " or ")
 	r.name = cmp.Or(r.name, oneLine(f.After)+": "+r.expects)
 	return r
+}
+
+func (t texts) authors(p *parser) (by []string) {
+	for _, text := range t {
+		by = append(by, required(p, "by", text, oneOf(record.ByStorm, record.ByWorkload, record.ByLifecycle, controllers)))
+	}
+	return by
+}
+
+// never is an entry of never: an event of a rule that must not come, while an object exists.
+type never struct {
+	rule
+	while *answer // whose target is that object; nil for always
+}
+
+func (f neverForm) never(p *parser) never {
+	n := never{rule: rule{
+		after: required(p, "event", f.Event, parseEvent), when: parsed(p, "when", f.When, compileWith("$before")), name: parsed(p, "name", f.Name, printable),
+		by: f.By.authors(p),
+	}}
+	n.name = cmp.Or(n.name, "never "+oneLine(f.Event))
+	if n.by == nil {
+		n.by = []string{controllers}
+	}
+	if f.While != "" {
+		a := required(p, "while", f.While, func(s string) (answer, error) { return parseAnswer("write to " + s) })
+		if a.relation == itself || a.relation == itOwns {
+			p.bad("while", "%q (allowed: its owner, RESOURCE that owns it, RESOURCE of the same name)", f.While)
+		}
+		n.while = &a
+	}
+	return n
 }
 
 func printable(s string) (string, error) {

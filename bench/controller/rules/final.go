@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -25,7 +27,68 @@ func (r *Rules) Check(p *record.Play) []Violation {
 			out = append(out, violations...)
 		}
 	}
+	for i := range r.nevers {
+		out = append(out, x.happened(&r.nevers[i])...)
+	}
 	return append(out, r.final(x)...)
+}
+
+// happened returns the events that must not come.
+func (x *index) happened(n *never) (out []Violation) {
+	m := matcher{rule: &n.rule, resources: map[schema.GroupResource]bool{}}
+	for i := range x.play.Changes {
+		c := &x.play.Changes[i]
+		ok, err := m.matches(c)
+		if err != nil {
+			return append(out, Violation{n.name, c.ID().String(), "when: " + err.Error(), c})
+		}
+		if !ok {
+			continue
+		}
+		v := Violation{n.name, c.ID().String(), fmt.Sprintf("%s by %s", c.Type, c.By), c}
+		if n.while != nil {
+			k, there := x.there(n.while, c)
+			if !there {
+				continue
+			}
+			v.Text += " while " + k.String() + " exists"
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// there returns the target of an event that exists at its time.
+func (x *index) there(a *answer, c *record.Change) (record.ID, bool) {
+	m := metaOf(c.Object)
+	if m == nil {
+		return record.ID{}, false
+	}
+	var all []owner
+	switch a.relation {
+	case itsOwner:
+		all = x.controller(m)
+	case ownsIt:
+		all = x.owners(m)
+	default:
+		for k := range x.objects {
+			if a.resource.matches(k.Resource) && (k.Key == c.Key || k.Key == m.GetName() || c.Key == strings.TrimPrefix(k.Key, m.GetNamespace()+"/")) {
+				all = append(all, owner{ID: k})
+			}
+		}
+	}
+	for _, o := range all {
+		changes := x.objects[o.ID]
+		i := sort.Search(len(changes), func(i int) bool { return x.play.Changes[changes[i]].At > c.At })
+		if a.resource != "" && !a.resource.matches(o.Resource) || i == 0 {
+			continue
+		}
+		last := &x.play.Changes[changes[i-1]]
+		if m := metaOf(last.Object); last.Type != watch.Deleted && m != nil && m.GetDeletionTimestamp() == nil && (o.uid == "" || o.uid == m.GetUID()) {
+			return o.ID, true
+		}
+	}
+	return record.ID{}, false
 }
 
 // Unmet reports whether [Rules.Check] would find a final state that is not what a rule says.

@@ -6,6 +6,9 @@
 //	  expect: write to status of its owner
 //	  when: .spec.nodeName != null     # optional
 //	  within: 10s                      # optional
+//	never:
+//	- event: persistentvolumeclaims DELETED
+//	  while: its owner                 # optional: exists
 //	final:
 //	- each: deployments.apps
 //	  where: .spec.paused | not        # optional
@@ -49,6 +52,11 @@
 //
 // An event without an answer is no failure, except in a rule with within; see [Rules.Check].
 //
+// # What must not happen
+//
+// event, when and by are those of events; by is controller by default. while is its owner, RESOURCE that owns it or
+// RESOURCE of the same name, which must exist at the time of the event, without the mark of a deletion. Each such event is a violation.
+//
 // # Final state
 //
 // each selects objects that exist at the end, by resource and where. written: status limits them to those
@@ -65,6 +73,7 @@ import (
 // Rules are the rules of one or more files. They are immutable.
 type Rules struct {
 	rules  []rule
+	nevers []never
 	finals []final
 }
 
@@ -77,7 +86,8 @@ type Reaction struct {
 	Phase   string         // of the storm at the event's intended time
 }
 
-// Violation is an object whose final state is not what a rule says, or an event that was not answered in time.
+// Violation is an object whose final state is not what a rule says, or an event that was not answered in time or must not
+// happen.
 type Violation struct {
 	Rule   string
 	Object string // resource and key, as in deployments.apps default/web

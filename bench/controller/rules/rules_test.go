@@ -42,11 +42,11 @@ func TestLoad(t *testing.T) {
 // Each error is one line with the file, the line, and what is allowed.
 func TestErrors(t *testing.T) {
 	for _, test := range []struct{ file, want string }{
-		{"", ": neither rules nor final"},
-		{"# nothing\n", ": neither rules nor final"},
+		{"", ": neither rules nor never nor final"},
+		{"# nothing\n", ": neither rules nor never nor final"},
 		{"a: [", ":1: did not find expected node content"},
 		{"rules: []\n---\nrules: []\n", ":2: more than one document"},
-		{"rules: []\n", ": neither rules nor final"},
+		{"rules: []\n", ": neither rules nor never nor final"},
 		{"rule: []\n", `:1: unknown field "rule"`},
 		{"[]\n", ":1: array is not fields with values"},
 		{"rules: 7\n", ":1: rules: number is not a list"},

@@ -30,6 +30,8 @@ type Outcome struct {
 	groups  map[record.ID]group
 	last    map[record.ID]time.Duration // of the last change
 	deleted map[record.ID][]*record.Access
+	crowds  map[group]crowd
+	writes  int
 }
 
 // group is what objects have in common whose names are made up.
@@ -50,13 +52,14 @@ func (g group) String() string {
 func OutcomeOf(p *record.Play) *Outcome {
 	o := &Outcome{
 		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[record.ID]map[string]any{}, groups: map[record.ID]group{}, last: map[record.ID]time.Duration{},
-		deleted: map[record.ID][]*record.Access{},
+		deleted: map[record.ID][]*record.Access{}, crowds: crowds(p),
 	}
 	last := map[record.ID]*record.Change{}
 	simulated := map[schema.GroupResource]bool{} // the stand-in writes their status
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if c.Background() {
+		// What nobody in the play has changed, the server has, or others in the cluster.
+		if c.Background() || c.By == "" && c.Type != watch.Deleted {
 			continue
 		}
 		last[c.ID()] = c
@@ -82,6 +85,9 @@ func OutcomeOf(p *record.Play) *Outcome {
 	}
 	for i := range p.Accesses {
 		a := &p.Accesses[i]
+		if a.Writes() && !a.Background() && a.Code < 300 {
+			o.writes++
+		}
 		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" {
 			k := a.ID()
 			o.deleted[k] = append(o.deleted[k], a)
@@ -90,7 +96,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 	return o
 }
 
-func groupOf(resource schema.GroupResource, u *unstructured.Unstructured) group {
+func groupOf(resource schema.GroupResource, u metav1.Object) group {
 	g := group{resource, u.GetNamespace(), u.GetGenerateName()}
 	if ref := metav1.GetControllerOfNoCopy(u); ref != nil {
 		g.owner = ref.Kind + " " + ref.Name

@@ -2,10 +2,14 @@ package verdict
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller/record"
@@ -28,6 +32,7 @@ func hotLoop(p *record.Play) Verdict {
 		first, last time.Duration
 		n           int
 		useless     bool
+		object      record.ID
 	}
 	runs := map[object]*run{}
 	var order []object
@@ -46,7 +51,7 @@ func hotLoop(p *record.Play) Verdict {
 		k := object{a.Client, name(a)}
 		r := runs[k]
 		if r == nil {
-			r = &run{}
+			r = &run{object: a.ID()}
 			runs[k] = r
 			order = append(order, k)
 		}
@@ -72,11 +77,51 @@ func hotLoop(p *record.Play) Verdict {
 		}
 		loops++
 		v.Failed = true
+		if !r.useless {
+			what += changing(p, r.object, r.last)
+		}
 		v.show(r.first, fmt.Sprintf("%s wrote %s %d times in a row, %s, in %.1f s, and nothing else happened",
 			k.client, k.name, r.n, what, (r.last-r.first).Seconds()))
 	}
 	v.Text = fmt.Sprintf("%d of %d writes changed nothing; objects written in a loop: %d", useless, writes, loops)
 	return v
+}
+
+// changing names the fields that the last change of an object before a time has changed.
+func changing(p *record.Play, o record.ID, by time.Duration) string {
+	for i := len(p.Changes) - 1; i >= 0; i-- {
+		c := &p.Changes[i]
+		if c.ID() != o || c.At > by+maxPause || c.Before == nil {
+			continue
+		}
+		before, errBefore := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Before)
+		after, errAfter := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object)
+		if errBefore != nil || errAfter != nil {
+			return ""
+		}
+		return fmt.Sprintf(" (%s)", strings.Join(fields("", before, after), "; "))
+	}
+	return ""
+}
+
+// fields returns the first few fields that differ, as in .status.ready: 1 to 2.
+func fields(path string, before, after any) (out []string) {
+	b, isMap := before.(map[string]any)
+	a, both := after.(map[string]any)
+	if !isMap || !both {
+		if reflect.DeepEqual(before, after) {
+			return nil
+		}
+		return []string{fmt.Sprintf("%s: %s to %s", path, short(before), short(after))}
+	}
+	all := maps.Clone(b)
+	maps.Copy(all, a)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if name != "resourceVersion" && name != "managedFields" && name != "generation" {
+			out = append(out, fields(path+"."+name, b[name], a[name])...)
+		}
+	}
+	return out[:min(len(out), 3)]
 }
 
 // causes returns the sorted times of all changes, and of those that no controller's modification is.

@@ -80,8 +80,11 @@ func (s *script) outcome(name string) string {
 	var b strings.Builder
 	verdicts := Judge(&s.play, s.reactions, s.violations)
 	if s.free != nil {
-		verdicts = append(verdicts, Diverge(s.free, OutcomeOf(&s.play)))
+		o := OutcomeOf(&s.play)
+		verdicts = append(verdicts, Diverge(s.free, o), Acted(s.free, o, &s.play))
+		verdicts = append(verdicts, Wedge(s.free, o, &s.play, verdicts))
 	}
+	Explain(&s.play, verdicts)
 	for _, v := range verdicts {
 		word := map[bool]string{true: "failed", false: "passed"}[v.Failed]
 		if v.Failed || v.Name == name {
@@ -89,6 +92,9 @@ func (s *script) outcome(name string) string {
 		}
 		for _, e := range v.Evidence {
 			fmt.Fprintf(&b, "=   %v %s\n", e.At, e.Text)
+			if e.Why != "" {
+				fmt.Fprintf(&b, "=     %s\n", e.Why)
+			}
 		}
 	}
 	return b.String()

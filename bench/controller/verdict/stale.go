@@ -38,7 +38,7 @@ func staleWrites(p *record.Play) Verdict {
 		if !a.Writes() || a.Background() {
 			continue
 		}
-		if a.Code == 409 {
+		if a.Conflict() {
 			conflicts++
 		}
 		if a.Based == 0 {
@@ -62,7 +62,7 @@ func staleWrites(p *record.Play) Verdict {
 			v.show(a.At, fmt.Sprintf("%s: %s of %s is based on version %d, %d changes ago (%v)", a.Client, a.Verb, name(a), a.Based, missed,
 				(a.At-all[from].At).Round(time.Millisecond)))
 		}
-		if a.Code == 409 && missed > 0 {
+		if a.Conflict() && missed > 0 {
 			at := attempt{k, a.Client, a.Based}
 			if refused[at]++; refused[at] == maxRepeats+1 {
 				v.Failed = true

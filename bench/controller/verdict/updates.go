@@ -20,10 +20,10 @@ func lostUpdates(reactions []rules.Reaction, violations []rules.Violation) Verdi
 	for _, w := range violations {
 		e := Evidence{Text: w.Object + ": " + w.Text + " (" + w.Rule + ")"}
 		if w.Last != nil {
-			e.At = w.Last.At
+			e.At, e.object = w.Last.At, w.Last.ID()
 			e.Text += fmt.Sprintf("; last change: %s by %s, version %d", w.Last.Type, w.Last.By, w.Last.Version)
 		}
-		v.show(e.At, e.Text)
+		v.showObject(e.At, e.object, e.Text)
 	}
 	return v
 }

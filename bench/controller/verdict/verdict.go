@@ -19,6 +19,8 @@ const (
 	NeverConverged = "never converged"   // still writing at the end
 	Crashed        = "crashed"           // a process ended by itself
 	Diverged       = "diverged"          // other objects than without faults
+	ActedStale     = "acted on a stale cache"
+	Wedged         = "wedged" // nothing more after a fault
 )
 
 // Verdict is the judgement of one property of one play.
@@ -33,14 +35,20 @@ type Verdict struct {
 type Evidence struct {
 	At   time.Duration `json:"at"` // since the start of the storm
 	Text string        `json:"text"`
+	Why  string        `json:"why,omitempty"` // of [Explain]
+
+	object record.ID // that Explain is to explain
 }
 
 // shown is the number of events that a verdict shows.
 const shown = 8
 
-func (v *Verdict) show(at time.Duration, text string) {
+func (v *Verdict) show(at time.Duration, text string) { v.showObject(at, record.ID{}, text) }
+
+// showObject shows an event of an object that [Explain] explains.
+func (v *Verdict) showObject(at time.Duration, o record.ID, text string) {
 	if len(v.Evidence) < shown {
-		v.Evidence = append(v.Evidence, Evidence{at, text})
+		v.Evidence = append(v.Evidence, Evidence{At: at, Text: text, object: o})
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/record"
+	"watchlab/bench/controller/server"
 	"watchlab/bench/e2e/programs"
 )
 
@@ -28,6 +29,9 @@ var paced = []string{
 	"MODIFIED deployments.apps by controller-0", "MODIFIED replicasets.apps by controller-0",
 }
 
+// compared are the resources whose changes are counted.
+var compared = []string{"namespaces", "nodes", "pods", "replicasets.apps", "deployments.apps"}
+
 // TestPlanes plays deployments to the deployment and replicaset controllers of kube-controller-manager, on etcd and
 // kube-apiserver and on the simulated server. The verdicts are the same. So are the requests and the changes by
 // everybody, if each step of a deployment is over before the next one; without that, pods depend on the speed.
@@ -35,6 +39,7 @@ func TestPlanes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("four plays, two with a real control plane: two minutes")
 	}
+	envtest(t)
 	page, err := os.ReadFile("../../../docs/fidelity.md")
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +60,7 @@ func TestPlanes(t *testing.T) {
 		}},
 	} {
 		t.Run(filepath.Base(c.workload), func(t *testing.T) {
-			simulated, actual := playOn(t, c.workload, nil), playOn(t, c.workload, serve)
+			simulated, actual := playOn(t, c.workload, server.Simulated), playOn(t, c.workload, server.Envtest)
 			if !slices.Equal(simulated.verdicts, actual.verdicts) {
 				t.Errorf("verdicts of the simulated server: %q; of the real one: %q", simulated.verdicts, actual.verdicts)
 			}
@@ -83,18 +88,18 @@ type played struct {
 	counts   map[string]int // of successful requests, and of changes by author
 }
 
-// playOn plays a workload to kube-controller-manager; serve is nil for the simulated server.
-func playOn(t *testing.T, workload string, serve func(controller.Setup) (controller.Server, error)) played {
+// playOn plays a workload to kube-controller-manager on a server.
+func playOn(t *testing.T, workload, on string) played {
 	t.Helper()
 	spec := controller.Spec{
-		Workload: workload, Rules: "deployments", Plans: []string{controller.PlanNone}, Settle: metav1.Duration{Duration: time.Minute},
+		Server: on, Workload: workload, Rules: "deployments", Plans: []string{controller.PlanNone}, Settle: metav1.Duration{Duration: time.Minute},
 		Programs: []controller.Program{{Command: []string{
 			programs.Pinned(t, "kube-controller-manager"), "--kubeconfig={kubeconfig}", "--controllers=deployment-controller,replicaset-controller",
 			"--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000",
 		}}},
 	}
 	dir := filepath.Join(t.TempDir(), "out")
-	result, err := controller.Run(t.Context(), spec, controller.Options{Dir: dir, Serve: serve, Notify: func(line string) { t.Log(line) }})
+	result, err := controller.Run(t.Context(), spec, controller.Options{Dir: dir, Notify: func(line string) { t.Log(line) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +136,7 @@ func playOn(t *testing.T, workload string, serve func(controller.Setup) (control
 		if err := dec.Decode(&c); err != nil {
 			t.Fatal(err)
 		}
-		if slices.Contains(watched, c.Resource) && c.By != record.ByManifest {
+		if slices.Contains(compared, c.Resource.GroupResource().String()) && c.By != record.ByManifest {
 			out.counts[fmt.Sprintf("%s %s by %s", c.Type, c.Resource.GroupResource(), cmp.Or(c.By, "nobody"))]++
 		}
 	}

@@ -7,10 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/program"
@@ -22,15 +20,14 @@ import (
 
 // controllerFlags fill a controller.Spec.
 type controllerFlags struct {
-	flagged  controller.Spec    // values of the flags
-	fields   []experiment.Field // of flagged
-	file     string             // path of --spec
-	data     []byte             // of that file
-	restarts []string
-	against  string
-	shrink   bool
-	dir      string
-	output   outputFlag[*controller.Result]
+	flagged controller.Spec    // values of the flags
+	fields  []experiment.Field // of flagged
+	file    string             // path of --spec
+	data    []byte             // of that file
+	against string
+	shrink  bool
+	dir     string
+	output  outputFlag[*controller.Result]
 }
 
 func newController() *cobra.Command {
@@ -38,7 +35,7 @@ func newController() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "controller [flags] -- PROGRAM [ARGUMENTS]",
 		Short: "Play a storm to a controller and judge it",
-		Long: `controller starts the simulated API server with a storm, starts PROGRAM with KUBECONFIG, and waits for its
+		Long: `controller starts an API server (--server) with a storm, starts PROGRAM with KUBECONFIG, and waits for its
 watches. It plays the storm, the requests of users and the faults, and judges what the program did: lost
 updates, hot loops, relists, stale writes, leaks, convergence. In the arguments, {kubeconfig} is the path of the
 kubeconfig, {metrics} a free host:port whose /metrics are scraped, {dir} a folder, {client} the replica's name.
@@ -70,7 +67,6 @@ the workloads and the verdicts.`,
 	fl.Lookup("storm").Usage = "profile, recording or file (default: nodeloss on 20 nodes)"
 	fl.StringVarP(&f.file, "spec", "f", "", "controller.yaml to play; flags win over it")
 	fl.BoolVar(&f.shrink, "shrink", true, "shrink the first fault plan that fails")
-	fl.StringArrayVar(&f.restarts, "restart", nil, "kill the first replica and start it again, as in at=30s")
 	fl.StringVar(&f.against, "against", "", "command of the baseline, words without quotes, compared side by side")
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default results/DATE-COMMIT-controller)")
 	f.output.add(cmd, "text", form[*controller.Result]{"text", report.ControllerText},
@@ -94,17 +90,6 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 	}
 	if changed("shrink") {
 		spec.Unshrunk = !f.shrink
-	}
-	if changed("restart") {
-		spec.Restarts = nil
-		for _, text := range f.restarts {
-			at, err := time.ParseDuration(strings.TrimPrefix(text, "at="))
-			if err != nil {
-				return spec, badFlag("restart", fmt.Errorf("%q is not a time such as at=30s", text))
-			}
-			spec.Restarts = append(spec.Restarts, metav1.Duration{Duration: at})
-		}
-		slices.SortFunc(spec.Restarts, func(a, b metav1.Duration) int { return int(a.Duration - b.Duration) })
 	}
 	if len(args) > 0 {
 		spec.Programs = []controller.Program{{Label: controller.New, Command: args}}
@@ -131,7 +116,7 @@ func (f *controllerFlags) blame(cmd *cobra.Command, err error) error {
 	if !ok {
 		return err
 	}
-	flag := map[string]string{"restarts": "restart"}[field.Field]
+	flag := ""
 	for _, known := range f.fields {
 		if known.Path == field.Field {
 			flag = known.Flag
@@ -162,10 +147,12 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 	switch {
 	case errors.Is(err, lab.ErrExists):
 		return badFlag("out", err)
-	case errors.Is(err, program.ErrCommand):
-		return usageError{err}
 	case o == nil:
-		return f.blame(cmd, err)
+		blamed := f.blame(cmd, err)
+		if blamed == err && errors.Is(err, program.ErrCommand) {
+			return usageError{err}
+		}
+		return blamed
 	}
 	if err := errors.Join(err, report.WriteController(f.dir, o), show(cmd.OutOrStdout(), o), summarize(o)); err != nil {
 		return f.blame(cmd, err)

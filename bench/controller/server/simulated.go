@@ -1,4 +1,4 @@
-package controller
+package server
 
 import (
 	"context"
@@ -16,39 +16,6 @@ import (
 	"watchlab/loadgen/manifest"
 )
 
-// Server is the API server of one play. The simulated one is the default; see [Options].
-type Server interface {
-	// Kubeconfig returns the address and the credentials of a client of [Setup].Clients.
-	Kubeconfig(client string) apiserver.Kubeconfig
-	// User is the configuration for the requests of the workload. Their changes have the intended time
-	// that the request's context has ([apiserver.WithIntended]).
-	User() *rest.Config
-	// Begin starts the storm. Play waits for its end.
-	Begin(at time.Time)
-	Play(ctx context.Context) error
-	// Await waits until enough returns true for the numbers of the controllers' open and ended watches.
-	Await(ctx context.Context, enough func(open, ended int) bool) error
-	// Quiet reports whether the cluster itself has nothing left to do.
-	Quiet() bool
-	Lags() []record.Lag // of open watches; At is not set
-	Close() error
-}
-
-// Setup is what a [Server] is made from.
-type Setup struct {
-	Clients []string // names of the controllers' replicas
-	// Wrap records the requests of clients and injects faults. The client's name is in the request's
-	// context ([apiserver.WithClient]).
-	Wrap    func(http.Handler) http.Handler
-	Changed func(apiserver.Change) // receives each change, in order for each resource
-	Seed    int64
-	Speed   float64
-	Storms  []*apiserver.Prepared // see [apiserver.Open]
-	Objects []manifest.Object     // that exist before the storm
-	Stages  []lifecycle.Stage     // of the stand-in for the rest of the cluster
-	Without []string              // parts of it that are left out
-}
-
 // simulated is a simulated API server with a stand-in for the rest of the cluster.
 type simulated struct {
 	server  *apiserver.Server
@@ -64,12 +31,9 @@ type simulated struct {
 
 func newSimulated(set Setup) (Server, error) {
 	patch.Warm() // The first requests of the storm must not be late.
-	s := &simulated{tokens: map[string]string{}, ended: make(chan error, 1)}
-	names := map[string]string{} // of tokens
-	for _, client := range set.Clients {
-		token := apiserver.NewToken()
-		s.tokens[client], names[token] = token, client
-	}
+	s := &simulated{ended: make(chan error, 1)}
+	var names map[string]string
+	s.tokens, names = set.tokens()
 	// The cluster sees each change once it exists.
 	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed, Without: set.Without})
 	var err error
@@ -79,7 +43,7 @@ func newSimulated(set Setup) (Server, error) {
 			set.Changed(c)
 			s.cluster.Observe(c)
 		},
-		Wrap: func(h http.Handler) http.Handler { return apiserver.RequireTokens(names, set.Wrap(h)) },
+		Wrap: func(h http.Handler) http.Handler { return apiserver.RequireTokens(names, set.wrap(h)) },
 	}, set.Storms...)
 	if err != nil {
 		return nil, manifest.BadField("storm", err)

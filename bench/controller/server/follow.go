@@ -1,0 +1,351 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+
+	"watchlab/bench/controller/record"
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/storm"
+)
+
+// state is what the watches of a real server have shown. The server's mu guards it.
+type state struct {
+	followed map[schema.GroupResource]bool
+	made     map[record.ID]madeObject // in the play, and there still
+}
+
+type madeObject struct {
+	resource schema.GroupVersionResource
+	uid      string
+	at       int // number of the object
+}
+
+func newState() state {
+	return state{map[schema.GroupResource]bool{}, map[record.ID]madeObject{}}
+}
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// watchable returns all resources that can be listed and watched, each in one version. Those of a group that does not
+// answer are left out.
+func watchable(d discovery.DiscoveryInterface) (out []schema.GroupVersionResource, err error) {
+	lists, err := d.ServerPreferredResources()
+	if len(lists) == 0 {
+		return nil, fmt.Errorf("resources of the server: %w", err)
+	}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list.APIResources {
+			// Events are one collection of two groups, and no verdict counts them.
+			if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") && r.Name != "events" {
+				out = append(out, version.WithResource(r.Name))
+			}
+		}
+	}
+	return out, nil
+}
+
+// follow reports the present objects of a resource, and then its changes.
+func (s *real) follow(r schema.GroupVersionResource) error {
+	s.mu.Lock()
+	known := s.followed[r.GroupResource()]
+	s.followed[r.GroupResource()] = true
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	f := follower{server: s, resource: r, known: map[string]*unstructured.Unstructured{}, events: make(chan watch.Event, maxPending)}
+	list, err := f.list()
+	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err) {
+		s.setup.Notify(fmt.Sprintf("changes of %s are not seen: %v", r.GroupResource(), err))
+		return nil
+	}
+	if err == nil {
+		err = f.replace(list)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.GroupResource(), err)
+	}
+	fail := func(err error) {
+		if err != nil {
+			s.fail(fmt.Errorf("watch of %s: %w", r.GroupResource(), err))
+		}
+	}
+	s.running.Go(func() {
+		defer close(f.events)
+		fail(f.watch(list.GetResourceVersion()))
+	})
+	s.running.Go(func() {
+		for e := range f.events {
+			if list, ok := e.Object.(*unstructured.UnstructuredList); ok {
+				fail(f.replace(list))
+			} else {
+				fail(f.report(e.Type, e.Object.(*unstructured.Unstructured)))
+			}
+		}
+	})
+	return nil
+}
+
+// maxPending is the number of events that wait for their authors. kube-apiserver ends the watch of a client that reads
+// slowly.
+const maxPending = 1 << 16
+
+// follower reports the changes of a resource.
+type follower struct {
+	server   *real
+	resource schema.GroupVersionResource
+	known    map[string]*unstructured.Unstructured
+	last     time.Time        // of a change
+	events   chan watch.Event // and lists of all objects
+}
+
+func (f *follower) list() (*unstructured.UnstructuredList, error) {
+	return f.server.client.Resource(f.resource).List(f.server.ctx, metav1.ListOptions{})
+}
+
+// watch passes the events from a version on until ctx ends, or there is no such resource any more.
+func (f *follower) watch(at string) error {
+	ctx := f.server.ctx
+	// kube-apiserver ends watches now and then.
+	for ctx.Err() == nil {
+		w, err := f.server.client.Resource(f.resource).Watch(ctx, metav1.ListOptions{ResourceVersion: at, AllowWatchBookmarks: true})
+		if err == nil {
+			at, err = f.pass(w, at)
+		}
+		switch {
+		case apierrors.IsNotFound(err): // The definition is gone.
+			f.server.mu.Lock()
+			defer f.server.mu.Unlock()
+			delete(f.server.followed, f.resource.GroupResource())
+			return nil
+		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+			list, err := f.list()
+			if err != nil {
+				return err
+			}
+			at = list.GetResourceVersion()
+			f.events <- watch.Event{Object: list}
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// pass passes the events of a watch. It returns the last version.
+func (f *follower) pass(w watch.Interface, at string) (string, error) {
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		u, ok := e.Object.(*unstructured.Unstructured)
+		if e.Type == watch.Error || !ok {
+			return at, apierrors.FromObject(e.Object)
+		}
+		if at = u.GetResourceVersion(); e.Type != watch.Bookmark {
+			f.events <- watch.Event{Type: e.Type, Object: u}
+		}
+	}
+	return at, nil
+}
+
+// replace reports how a list differs from what is known.
+func (f *follower) replace(list *unstructured.UnstructuredList) error {
+	gone := maps.Clone(f.known)
+	for i := range list.Items {
+		u := &list.Items[i]
+		key := storm.ObjectKey(u.GetNamespace(), u.GetName())
+		before, ok := f.known[key]
+		delete(gone, key)
+		t := watch.Modified
+		switch {
+		case ok && before.GetResourceVersion() == u.GetResourceVersion():
+			continue
+		case !ok:
+			t = watch.Added
+		}
+		if err := f.report(t, u); err != nil {
+			return err
+		}
+	}
+	for _, u := range gone {
+		if err := f.report(watch.Deleted, u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report reports a change, and follows the resource that a definition adds.
+func (f *follower) report(t watch.EventType, u *unstructured.Unstructured) error {
+	s := f.server
+	version, err := strconv.ParseUint(u.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return err
+	}
+	object := typed(u)
+	c := apiserver.Change{
+		At: time.Now(), Type: t, Resource: f.resource, Key: storm.ObjectKey(u.GetNamespace(), u.GetName()), Version: version, Object: object,
+	}
+	if before := f.known[c.Key]; before != nil {
+		c.Before = typed(before)
+	}
+	if f.known[c.Key] = u; t == watch.Deleted {
+		delete(f.known, c.Key)
+	}
+	a, ok := s.authors.of(u.GetResourceVersion(), pathOf(f.resource, u.GetNamespace(), u.GetName()), t == watch.Deleted || silent(c.Before, object))
+	if ok {
+		c.At, c.By, c.Intended = a.sent, a.by, a.intended
+	}
+	// The order of the log is that of the versions.
+	if c.At.Before(f.last) {
+		c.At = f.last
+	}
+	if f.last = c.At; c.Intended.IsZero() {
+		c.Intended = c.At
+	}
+	s.note(c, string(u.GetUID()), ok)
+	s.setup.Changed(c)
+	if s.cluster != nil {
+		s.cluster.Observe(c)
+	}
+	if f.resource == definitions && t != watch.Deleted {
+		return s.followDefined(u)
+	}
+	return nil
+}
+
+// note remembers what was made in the play.
+func (s *real) note(c apiserver.Change, uid string, ours bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := record.ID{Resource: c.Resource.GroupResource(), Key: c.Key}
+	switch {
+	case c.Type == watch.Deleted:
+		delete(s.made, id)
+	case c.Type == watch.Added && ours:
+		s.made[id] = madeObject{c.Resource, uid, len(s.made)}
+	}
+}
+
+// followDefined follows the resource of an established definition.
+func (s *real) followDefined(u *unstructured.Unstructured) error {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	if !slices.ContainsFunc(conditions, func(c any) bool {
+		m, _ := c.(map[string]any)
+		return m["type"] == "Established" && m["status"] == "True"
+	}) {
+		return nil
+	}
+	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+	for _, v := range versions {
+		if m, _ := v.(map[string]any); m["storage"] == true && m["served"] == true {
+			name, _ := m["name"].(string)
+			return s.follow(schema.GroupVersionResource{Group: group, Version: name, Resource: plural})
+		}
+	}
+	return nil
+}
+
+// typed returns an object of its Go type, if there is one.
+func typed(u *unstructured.Unstructured) runtime.Object {
+	o, err := resources.Scheme.New(u.GroupVersionKind())
+	if err != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o) != nil {
+		return u
+	}
+	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as in the log of the simulated server
+	return o
+}
+
+// silent reports whether a change of a pod has a version that no answer has: a binding, or the mark of a pod that is
+// deleted at once.
+func silent(before, object runtime.Object) bool {
+	was, ok := before.(*corev1.Pod)
+	if !ok {
+		return false
+	}
+	is := object.(*corev1.Pod)
+	return was.Spec.NodeName == "" && is.Spec.NodeName != "" || is.DeletionGracePeriodSeconds != nil && *is.DeletionGracePeriodSeconds == 0
+}
+
+// cleanTime is the longest time until a cluster has deleted what was made in a play.
+const cleanTime = 2 * time.Minute
+
+// clean deletes what was made in the play, the newest first, without the finalizers of programs that have ended.
+func (s *real) clean() error {
+	s.mu.Lock()
+	type item struct {
+		record.ID
+		madeObject
+	}
+	var all []item
+	for id, m := range s.made {
+		all = append(all, item{id, m})
+	}
+	s.mu.Unlock()
+	slices.SortFunc(all, func(a, b item) int { return b.at - a.at })
+	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
+	defer cancel()
+	for _, o := range all {
+		namespace, name := apart(o.Key)
+		client := s.client.Resource(o.resource).Namespace(namespace)
+		err := client.Delete(ctx, name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: new(types.UID(o.uid))}, PropagationPolicy: new(metav1.DeletePropagationBackground),
+		})
+		if err != nil {
+			continue // It is gone, or named below.
+		}
+		if kept, err := client.Get(ctx, name, metav1.GetOptions{}); err == nil && string(kept.GetUID()) == o.uid && len(kept.GetFinalizers()) > 0 {
+			kept.SetFinalizers(nil)
+			_, _ = client.Update(ctx, kept, metav1.UpdateOptions{})
+		}
+	}
+	// The watches go on, and see them go.
+	for {
+		var left []string
+		s.mu.Lock()
+		for id := range s.made {
+			left = append(left, id.String())
+		}
+		s.mu.Unlock()
+		if len(left) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			slices.Sort(left)
+			return fmt.Errorf("not deleted in %v after the play: %s", cleanTime, strings.Join(left, ", "))
+		}
+	}
+}
+
+// apart splits a key, which has no namespace for objects of the cluster.
+func apart(key string) (namespace, name string) {
+	namespace, name, ok := strings.Cut(key, "/")
+	if !ok {
+		return "", key
+	}
+	return namespace, name
+}

@@ -1,0 +1,203 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"watchlab/bench/controller/record"
+	"watchlab/loadgen/manifest"
+)
+
+// servedTime is the longest time from the creation of a definition until its resource is served.
+const servedTime = time.Minute
+
+// writer writes to a real server what a simulated one takes as it is: it leaves out what the server sets, names owners by
+// their new uids, and writes a status by its subresource.
+type writer struct {
+	client dynamic.Interface
+	uids   map[types.UID]types.UID // new ones by those in manifests
+	// collected: a garbage collector of a cluster would delete what has an owner that does not exist.
+	collected bool
+}
+
+func (s *real) writer(by string) (*writer, error) {
+	client, err := dynamic.NewForConfig(s.local(by))
+	return &writer{client, map[types.UID]types.UID{}, s.stop == nil}, err
+}
+
+// create makes the objects that exist before the storm: owners before what they own.
+func (s *real) create() error {
+	w, err := s.writer(record.ByManifest)
+	if err != nil {
+		return err
+	}
+	for _, name := range s.setup.Namespaces {
+		if err := s.ensure(w, name); err != nil {
+			return err
+		}
+	}
+	rank := func(o manifest.Object) int {
+		return slices.Index([]string{"CustomResourceDefinition", "Namespace"}, o.Kind.Kind)
+	}
+	objects := slices.Clone(s.setup.Objects)
+	slices.SortStableFunc(objects, func(a, b manifest.Object) int {
+		if x, y := rank(a), rank(b); x < 0 || y < 0 {
+			return y - x
+		}
+		return rank(a) - rank(b)
+	})
+	waiting := map[types.UID]bool{} // objects that do not exist yet
+	for _, o := range objects {
+		if m, err := meta.Accessor(o.Object); err == nil && m.GetUID() != "" {
+			waiting[m.GetUID()] = true
+		}
+	}
+	for len(objects) > 0 {
+		var later []manifest.Object
+		for _, o := range objects {
+			u, err := plain(o.Object, o.Kind)
+			if err == nil && len(later) < len(objects)-1 && slices.ContainsFunc(u.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return waiting[r.UID] }) {
+				later = append(later, o)
+				continue
+			}
+			if err == nil {
+				delete(waiting, u.GetUID())
+				err = s.createOne(w, u)
+			}
+			if err != nil {
+				return manifest.BadField("manifests", fmt.Errorf("%s:%d: %w", o.Source, o.Line, err))
+			}
+		}
+		objects = later
+	}
+	return s.createStorms(w)
+}
+
+// createOne creates an object, and waits until what a definition defines is served.
+func (s *real) createOne(w *writer, u *unstructured.Unstructured) error {
+	mapping, err := s.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+	if err != nil {
+		return err
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && u.GetNamespace() == "" {
+		u.SetNamespace(metav1.NamespaceDefault)
+	}
+	if err := s.ensure(w, u.GetNamespace()); err != nil {
+		return err
+	}
+	if err := w.create(s.ctx, mapping.Resource, u); err != nil || mapping.Resource != definitions {
+		return err
+	}
+	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
+	for began := time.Now(); ; {
+		s.mapper.Reset()
+		found, err := s.mapper.ResourceFor(schema.GroupVersionResource{Group: group, Resource: plural})
+		if err == nil {
+			// The first lists may find nothing yet.
+			if _, err = s.client.Resource(found).List(s.ctx, metav1.ListOptions{Limit: 1}); err == nil {
+				return s.follow(found)
+			}
+		}
+		if time.Since(began) > servedTime {
+			return fmt.Errorf("not served in %v: %w", servedTime, err)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		}
+	}
+}
+
+var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+// ensure makes a namespace unless it exists.
+func (s *real) ensure(w *writer, name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := s.client.Resource(namespaces).Get(s.ctx, name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	u.SetName(name)
+	return w.create(s.ctx, namespaces, u)
+}
+
+// create makes an object with its status. One that is there stays, as default and kube-system do.
+func (w *writer) create(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured) error {
+	u, old := u.DeepCopy(), u.GetUID()
+	w.renew(u)
+	client := w.client.Resource(r).Namespace(u.GetNamespace())
+	made, err := client.Create(ctx, u, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		made, err = client.Get(ctx, u.GetName(), metav1.GetOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	if w.uids[old] = made.GetUID(); u.GetName() == "" {
+		u.SetName(made.GetName())
+	}
+	if status, ok := u.Object["status"].(map[string]any); ok && len(status) > 0 {
+		return w.patch(ctx, r, u, map[string]any{"status": status}, "status")
+	}
+	return nil
+}
+
+// patch merges fields into an object. A resource without the subresource has none.
+func (w *writer) patch(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured, fields map[string]any, subresource ...string) error {
+	data, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	_, err = w.client.Resource(r).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, subresource...)
+	if len(subresource) > 0 && apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// renew leaves out what the server sets, and names the owners as the server knows them.
+func (w *writer) renew(u *unstructured.Unstructured) {
+	for _, name := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"} {
+		unstructured.RemoveNestedField(u.Object, "metadata", name)
+	}
+	var refs []metav1.OwnerReference
+	for _, ref := range u.GetOwnerReferences() {
+		uid, known := w.uids[ref.UID]
+		if known {
+			ref.UID = uid
+		}
+		if known || !w.collected {
+			refs = append(refs, ref)
+		}
+	}
+	u.SetOwnerReferences(refs)
+	unstructured.RemoveNestedField(u.Object, "status", "qosClass") // of a pod, by its resources
+}
+
+// plain returns an object as the API has it.
+func plain(o runtime.Object, kind schema.GroupVersionKind) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(kind)
+	return u, nil
+}

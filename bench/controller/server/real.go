@@ -1,0 +1,216 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"watchlab/bench/controller/record"
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/lifecycle"
+)
+
+// real is a kube-apiserver as the server of a play. A proxy between it and the controllers records their requests and
+// injects the faults, and watches of all its resources report the changes. Of its own server the stand-in for the rest
+// of the cluster is that of the simulated one. Of a cluster, what was made in the play is deleted at its end.
+type real struct {
+	setup   Setup
+	config  *rest.Config       // of an administrator
+	stop    func() error       // ends a server of its own; nil for a cluster
+	cluster *lifecycle.Cluster // nil for a cluster, which has its own
+	tokens  map[string]string
+	authors *authors
+	client  dynamic.Interface // the administrator's, for reading
+	mapper  *restmapper.DeferredDiscoveryRESTMapper
+	http    *http.Server
+	url     string
+	ca      []byte
+	ctx     context.Context // of all that runs
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	began   time.Time // of the storm
+	replays []*replay
+
+	mu          sync.Mutex // guards the fields below
+	open, ended int        // watches
+	changed     chan struct{}
+	failed      error // of a watch or of the cluster
+	state
+}
+
+func newReal(set Setup, config *rest.Config, stop func() error) (Server, error) {
+	config = rest.CopyConfig(config)
+	// Faults and the recorder read what the server writes. Without a limit: the loads are open loops.
+	config.DisableCompression, config.QPS, config.UserAgent = true, -1, "watchlab"
+	s := &real{setup: set, config: config, stop: stop, authors: newAuthors(), changed: make(chan struct{}), state: newState()}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if stop != nil {
+		s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed, Without: set.Without})
+	}
+	if err := s.start(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *real) start() (err error) {
+	if s.client, err = dynamic.NewForConfig(s.config); err != nil {
+		return err
+	}
+	found, err := discovery.NewDiscoveryClientForConfig(s.config)
+	if err != nil {
+		return err
+	}
+	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))
+	all, err := watchable(found)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if err := s.follow(r); err != nil {
+			return err
+		}
+	}
+	if err := s.create(); err != nil {
+		return err
+	}
+	if s.cluster != nil {
+		s.running.Go(func() { s.fail(s.cluster.Run(s.ctx, s.local(record.ByLifecycle))) })
+	}
+	return s.listen()
+}
+
+// listen starts the proxy.
+func (s *real) listen() error {
+	target, _, err := rest.DefaultServerUrlFor(s.config)
+	if err != nil {
+		return err
+	}
+	transport, err := rest.TransportFor(s.config)
+	if err != nil {
+		return err
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path})
+			r.Out.Header.Del("Authorization") // The transport has the administrator's.
+			r.Out.Header.Del("Accept-Encoding")
+		},
+		Transport:     s.authors.transport("", transport),
+		FlushInterval: -1,
+		ModifyResponse: func(r *http.Response) error {
+			if watches(r.Request) && r.StatusCode == http.StatusOK {
+				s.count(1, 0)
+				r.Body = &counted{r.Body, sync.OnceFunc(func() { s.count(-1, 1) })}
+			}
+			return nil
+		},
+	}
+	identity, err := apiserver.NewIdentity(time.Now())
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+	if err != nil {
+		return err
+	}
+	var names map[string]string
+	s.tokens, names = s.setup.tokens()
+	s.ca, s.url = identity.CA, "https://"+l.Addr().String()
+	s.http = &http.Server{Handler: apiserver.RequireTokens(names, s.setup.wrap(proxy)), TLSConfig: identity.ServerConfig()}
+	s.running.Go(func() { s.fail(s.http.ServeTLS(l, "", "")) })
+	return nil
+}
+
+func watches(r *http.Request) bool {
+	return r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1"
+}
+
+func (s *real) count(open, ended int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open, s.ended = s.open+open, s.ended+ended
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// fail notes an error that ends the play, and not the end of the play.
+func (s *real) fail(err error) {
+	if err == nil || s.ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = errors.Join(s.failed, err)
+}
+
+// local is the configuration of a client in this process.
+func (s *real) local(by string) *rest.Config {
+	config := rest.CopyConfig(s.config)
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return s.authors.transport(by, rt) })
+	return config
+}
+
+func (s *real) Kubeconfig(client string) apiserver.Kubeconfig {
+	return apiserver.Kubeconfig{Server: s.url, CA: s.ca, Token: s.tokens[client]}
+}
+
+func (s *real) User() *rest.Config { return s.local(record.ByWorkload) }
+func (s *real) Begin(at time.Time) { s.began = at }
+func (s *real) Quiet() bool        { return s.cluster == nil || s.cluster.Quiet() }
+func (s *real) Lags() []record.Lag { return nil } // kube-apiserver does not tell
+
+func (s *real) Await(ctx context.Context, enough func(open, ended int) bool) error {
+	for {
+		s.mu.Lock()
+		done, changed, err := enough(s.open, s.ended), s.changed, s.failed
+		s.mu.Unlock()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *real) Close() error {
+	var err error
+	if s.http != nil {
+		err = s.http.Close()
+	}
+	if s.stop == nil {
+		err = errors.Join(err, s.clean())
+	}
+	s.cancel()
+	s.running.Wait()
+	if s.stop != nil {
+		err = errors.Join(err, s.stop())
+	}
+	return errors.Join(s.failed, err)
+}
+
+// counted is the body of a watch.
+type counted struct {
+	io.ReadCloser
+	ended func()
+}
+
+func (c *counted) Close() error {
+	c.ended()
+	return c.ReadCloser.Close()
+}

@@ -1,0 +1,71 @@
+package verdict
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"watchlab/bench/controller/record"
+	"watchlab/loadgen/fault"
+)
+
+// recently is how long before a write the start of its process explains it.
+const recently = 10 * time.Second
+
+// Explain says of each object that a verdict shows which write was the last one then, what its client could know then, and what
+// had happened to the client.
+func Explain(p *record.Play, all []Verdict) {
+	writes := map[record.ID][]*record.Access{}
+	for i := range p.Accesses {
+		if a := &p.Accesses[i]; a.Writes() && !a.Background() && a.Code < 300 && !a.Unchanged {
+			writes[a.ID()] = append(writes[a.ID()], a)
+		}
+	}
+	for i := range all {
+		for k := range all[i].Evidence {
+			e := &all[i].Evidence[k]
+			var last *record.Access
+			for _, a := range writes[e.object] {
+				if a.At <= e.At && (last == nil || a.At > last.At) {
+					last = a
+				}
+			}
+			if last != nil {
+				e.Why = why(p, last)
+			}
+		}
+	}
+}
+
+// why explains a write.
+func why(p *record.Play, a *record.Access) string {
+	texts := []string{fmt.Sprintf("last write: %s of %s by %s at %.3f s", a.Verb, name(a), a.Client, a.At.Seconds())}
+	for i := range p.Changes {
+		if c := &p.Changes[i]; a.Based > 0 && c.ID() == a.ID() && c.Version > a.Based && c.At <= a.At {
+			texts = append(texts, fmt.Sprintf("based on version %d, which was old for %v", a.Based, brief(a.At-c.At)))
+			break
+		}
+	}
+	type occurrence struct{ spec, n int }
+	seen := map[occurrence]bool{}
+	for _, in := range p.Injections {
+		at := time.Duration(in.At)
+		if seen[occurrence{in.Spec, in.Occurrence}] || in.Fault == fault.Crash || in.Fault == fault.Terminate {
+			continue
+		}
+		seen[occurrence{in.Spec, in.Occurrence}] = true
+		k := slices.IndexFunc(p.Faults, func(f fault.Spec) bool { return f.Name == in.Fault && f.Duration > 0 })
+		if k >= 0 && at <= a.At && a.At < at+time.Duration(p.Faults[k].Duration) {
+			texts = append(texts, fmt.Sprintf("%v into %s", brief(a.At-at), p.Faults[k]))
+		}
+	}
+	for _, e := range p.Exits {
+		if e.Client == a.Client && e.At <= a.At && a.At-e.At < recently {
+			texts = append(texts, fmt.Sprintf("%v after %s had ended (%s)", brief(a.At-e.At), e.Client, e.Status))
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+func brief(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
