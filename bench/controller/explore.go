@@ -4,15 +4,18 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller/record"
+	"watchlab/bench/controller/verdict"
 	"watchlab/loadgen/fault"
 )
 
@@ -21,80 +24,120 @@ const (
 	holding = fault.Duration(3 * time.Second)
 	early   = 50 * time.Millisecond // before a change of a user
 	downs   = time.Second           // a program is down, besides the changes that it misses
+	away    = 5 * time.Second       // longest time of changes that it misses at once
+	bundle  = 6                     // faults of different kinds of writes in one plan
 )
 
-// deed is a kind of write of the program.
+// deed is a kind of write of the program, by what it changes: the removal of a finalizer is another one than its addition.
 type deed struct {
 	verb     string
 	resource schema.GroupResource
 	text     string // as in "create pods" or "patch jobs.batch/status"
-	n        int
+	changes  string // fields
+	nth      []int  // among the writes of the same text: the first, a late one that less is likely to heal, the second
 }
+
+// at is the nth of such writes, from 0, or else the last one, as a trigger takes it.
+func (d *deed) at(n int) string {
+	if nth := d.nth[min(n, len(d.nth)-1)]; nth > 1 {
+		return fmt.Sprintf("%s,nth=%d", d.text, nth)
+	}
+	return d.text
+}
+
+// span is a time of changes by others than the program.
+type span struct{ from, to time.Duration }
 
 // missed is what others than the program do to an object that it watches: a deletion, or two changes in turn.
 type missed struct {
 	resource schema.GroupResource
 	deleted  bool
-	from, to time.Duration // to is that of the second change, or of the object that takes the place of a deleted one
+	span                   // to is the time of the second change, or of the object that takes the place of a deleted one
 	marked   time.Duration // a finalizer kept it from then on; 0 for none
+}
+
+// begin and lasts are the time at which a fault begins to hide the changes of a span, and how long it does.
+func (s span) begin() time.Duration { return max(s.from-early, 0).Truncate(early) }
+func (s span) lasts() time.Duration { return (downs + s.to - s.from).Round(early) }
+
+// oldView is a plan that restarts the program at a time and shows it a resource as it was at the begin of the span.
+func (s span) oldView(r schema.GroupResource, at, restart time.Duration) string {
+	return fmt.Sprintf("old-view:resource=%s,at=%v,duration=%v; crash:at=%v", r, at, (s.lasts() + 5*time.Second).Round(early), restart.Round(early))
 }
 
 // explored draws fault plans from a play without faults, by the patterns of Sieve (Sun et al., Automatic Reliability
 // Testing for Cluster Management Controllers, OSDI 2022): a stale view, states that are never observed, and states
-// between two writes. The most telling of each pattern come first.
+// between two writes; and by answers that are no success. The most telling of each pattern come first. Faults that do
+// not hide each other share a play: shrinking tells which it was.
 func explored(p *record.Play) (plans []plan) {
 	deeds, watched := moves(p)
-	var stale, unseen, between, older, old, later []string
-	for _, d := range deeds {
-		if d.verb == "create" || d.verb == "delete" {
-			// What is done between the begin of the old view and the crash is what it does not show.
-			for _, r := range watched {
-				old = append(old, fmt.Sprintf("old-view:resource=%s,before=%s; crash:after=%s,nth=%d", r, d.text, d.text, min(d.n, 3)))
+	each := func(n int, text string, verbs ...string) (plans []string) { // with the nth write of each kind
+		var faults []string
+		for i := range deeds {
+			if d := &deeds[i]; n < len(d.nth) && (len(verbs) == 0 || slices.Contains(verbs, d.verb)) {
+				faults = append(faults, strings.NewReplacer("{at}", d.at(n), "{resource}", d.resource.String(), "{verb}", d.verb).Replace(text))
 			}
 		}
-		before, after := "before="+d.text, "after="+d.text
-		between = append(between, "crash:"+after, "crash:"+before)
-		for n := 2; n <= min(d.n, 3); n++ {
-			later = append(later, fmt.Sprintf("crash:%s,nth=%d", after, n))
+		for some := range slices.Chunk(faults, bundle) {
+			plans = append(plans, strings.Join(some, "; "))
 		}
-		of := fmt.Sprintf("resource=%s,verb=%s,%s", d.resource, d.verb, before)
-		switch d.verb {
-		case "update", "patch", "delete":
-			later = append(later, "lost-answer:"+of, "conflict:"+of)
-		default:
-			later = append(later, "lost-answer:"+of)
-		}
+		return plans
+	}
+	const lost, conflict = "lost-answer:resource={resource},verb={verb},before={at}", "conflict:resource={resource},verb={verb},before={at}"
+	between := slices.Concat(each(0, "crash:after={at}"), each(2, "crash:after={at}"), each(1, "crash:after={at}"), each(0, "crash:before={at}"))
+	answers := slices.Concat(each(0, lost), each(0, conflict, "update", "patch", "delete"))
+	var stale, unseen, older, skips, holds, old, later []string
+	whole, once, changed := spans(p, watched)
+	if len(changed) > 0 {
+		unseen = append(unseen, fmt.Sprintf("crash:at=%v,duration=%v", once.begin(), once.lasts()))
+	}
+	for _, r := range changed {
+		unseen = append(unseen, fmt.Sprintf("skip:resource=%s,at=%v,duration=%v", r, once.begin(), once.lasts()))
+		holds = append(holds, fmt.Sprintf("stall:resource=%s,at=%v,duration=%v", r, once.begin(), once.lasts()+time.Duration(holding)))
+		older = append(older, whole.oldView(r, whole.begin(), whole.to+downs))
+	}
+	for i := range deeds {
+		d := &deeds[i]
+		first, late := d.at(0), d.at(1)
+		between = append(between, "crash:after="+first, "crash:before="+first)
 		for _, r := range watched {
-			hold := fmt.Sprintf("stall:resource=%s,duration=%v,%s", r, holding, before)
+			if d.verb == "create" || d.verb == "delete" {
+				// What is done between the begin of the old view and the crash is what it does not show.
+				old = append(old, fmt.Sprintf("old-view:resource=%s,before=%s; crash:after=%s", r, first, late))
+			}
+			hold := fmt.Sprintf("stall:resource=%s,duration=%v,before=", r, holding)
 			if r != d.resource {
-				later = append(later, hold)
+				later = append(later, hold+first)
 				continue
 			}
-			stale = append(stale, hold)
-			later = append(later, hold+",nth=3")
-			unseen = append(unseen, fmt.Sprintf("skip:resource=%s,%s", r, before))
+			if answers = append(answers, hold+late); slices.ContainsFunc(deeds[:i], func(before deed) bool { return before.resource == r }) {
+				holds = append(holds, hold+first)
+			} else {
+				stale = append(stale, hold+first)
+			}
+			skips = append(skips, fmt.Sprintf("skip:resource=%s,before=%s", r, first))
 		}
 	}
 	for _, m := range misses(p, watched) {
-		view := func(at time.Duration) string {
-			long := downs + m.to - m.from + 3*time.Second
-			return fmt.Sprintf("old-view:resource=%s,at=%v,duration=%v", m.resource, at, long.Round(early))
-		}
-		at, long, next := (m.from - early).Truncate(early), (downs + m.to - m.from).Round(early), (m.to + 4*early).Round(early)
-		unseen = append(unseen, fmt.Sprintf("crash:at=%v,duration=%v", at, long), fmt.Sprintf("skip:resource=%s,at=%v,duration=%v", m.resource, at, long))
+		at, next := m.begin(), m.to+4*early
+		unseen = append(unseen, fmt.Sprintf("crash:at=%v,duration=%v", at, m.lasts()), fmt.Sprintf("skip:resource=%s,at=%v,duration=%v", m.resource, at, m.lasts()))
 		if !m.deleted {
-			older = append(older, fmt.Sprintf("%s; crash:at=%v", view(at+2*early), next))
+			older = append(older, m.oldView(m.resource, at+2*early, next))
 			continue
 		}
-		stale = append(stale, fmt.Sprintf("stall:resource=%s,at=%v,duration=%v", m.resource, at, long+2*time.Second))
-		older = append(older, fmt.Sprintf("%s; crash:at=%v", view(at), next))
+		holds = append(holds, fmt.Sprintf("stall:resource=%s,at=%v,duration=%v", m.resource, at, m.lasts()+2*time.Second))
+		older = append(older, m.oldView(m.resource, at, next))
 		if m.marked > 0 {
 			// The program must not be so quick that the view shows no object that is marked.
 			at := (m.marked - early).Truncate(early)
-			older = append(older, fmt.Sprintf("latency:resource=%s,at=%v,duration=500ms; %s; crash:at=%v", m.resource, at, view(at+2*early), next))
+			older = append(older, fmt.Sprintf("latency:resource=%s,at=%v,duration=500ms; %s", m.resource, at, m.oldView(m.resource, at+2*early, next)))
 		}
 	}
-	patterns := [][]string{stale, unseen, between, slices.Concat(older, old), later}
+	patterns := [][]string{
+		slices.Concat(stale, holds), between, slices.Concat(older, old), slices.Concat(unseen, skips),
+		slices.Concat(answers, each(2, lost), each(1, lost), each(1, conflict, "update", "patch", "delete"), later),
+	}
+	drawn := map[string]bool{"": true}
 	for n := 0; ; n++ {
 		some := false
 		for _, texts := range patterns {
@@ -102,10 +145,10 @@ func explored(p *record.Play) (plans []plan) {
 				continue
 			}
 			some = true
-			faults, err := fault.ParseAll(texts[n])
-			if err == nil { // A name of a resource that no fault can have is left out.
+			if faults, err := fault.ParseAll(texts[n]); err == nil && !drawn[texts[n]] { // A name of a resource that no fault can have is left out.
 				plans = append(plans, plan{fmt.Sprintf("%s-%02d", PlanExplore, len(plans)+1), faults})
 			}
+			drawn[texts[n]] = true
 		}
 		if !some {
 			return plans
@@ -113,16 +156,51 @@ func explored(p *record.Play) (plans []plan) {
 	}
 }
 
+// spans returns the time of all changes by users and the storm to what the program watches, and the resources; and the
+// time of the most of them, up to away, in which no user changes an object twice: a program that misses these misses no
+// state that it would have acted on.
+func spans(p *record.Play, watched []schema.GroupResource) (whole, once span, changed []schema.GroupResource) {
+	var changes []*record.Change
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if r := c.Resource.GroupResource(); (c.By == record.ByWorkload || c.By == record.ByStorm) && c.At >= early && slices.Contains(watched, r) {
+			if changes = append(changes, c); !slices.Contains(changed, r) {
+				changed = append(changed, r)
+			}
+		}
+	}
+	slices.SortStableFunc(changes, func(a, b *record.Change) int { return cmp.Compare(a.At, b.At) })
+	last, from, most := map[record.ID]int{}, 0, 0
+	for i, c := range changes {
+		if at, again := last[c.ID()]; again && c.By == record.ByWorkload {
+			from = max(from, at+1)
+		}
+		for last[c.ID()] = i; c.At-changes[from].At > away; from++ {
+		}
+		if i-from >= most {
+			most, once = i-from+1, span{changes[from].At, c.At}
+		}
+		whole = span{changes[0].At, c.At}
+	}
+	return whole, once, changed
+}
+
 // moves returns what the program writes and what it watches, in order of the first time.
 func moves(p *record.Play) (deeds []deed, watched []schema.GroupResource) {
 	accesses := slices.Clone(p.Accesses)
 	slices.SortStableFunc(accesses, func(a, b record.Access) int { return cmp.Compare(a.At, b.At) })
-	changed := map[schema.GroupResource]bool{}
+	type version struct {
+		record.ID
+		number uint64
+	}
+	changes, changed := map[version]*record.Change{}, map[schema.GroupResource]bool{}
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.By != record.ByManifest && c.By != "" {
+		c := &p.Changes[i]
+		if changes[version{c.ID(), c.Version}] = c; c.By != record.ByManifest && c.By != "" {
 			changed[c.Resource.GroupResource()] = true
 		}
 	}
+	counts, kinds := map[string]int{}, map[string]int{}
 	for i := range accesses {
 		a := &accesses[i]
 		resource := a.Resource.GroupResource()
@@ -136,22 +214,56 @@ func moves(p *record.Play) (deeds []deed, watched []schema.GroupResource) {
 				d.verb = "patch"
 			}
 			d.text = strings.TrimSuffix(d.verb+" "+resource.String()+"/"+a.Subresource, "/")
-			if i := slices.IndexFunc(deeds, func(have deed) bool { return have.text == d.text }); i >= 0 {
-				deeds[i].n++
-			} else {
-				d.n = 1
-				deeds = append(deeds, d)
+			if c := changes[version{a.ID(), a.Version}]; c != nil && c.Type == watch.Modified && d.verb != "delete" {
+				d.changes = fieldsOf(c)
 			}
+			counts[d.text]++
+			have := slices.IndexFunc(deeds, func(have deed) bool { return have.text == d.text && have.changes == d.changes })
+			if have < 0 {
+				if kinds[d.text]++; kinds[d.text] > bundle {
+					continue // Its fields tell little.
+				}
+				have, deeds = len(deeds), append(deeds, d)
+			}
+			deeds[have].nth = append(deeds[have].nth, counts[d.text])
+		}
+	}
+	for i := range deeds {
+		if nth := deeds[i].nth; len(nth) > 2 {
+			deeds[i].nth = []int{nth[0], nth[len(nth)*3/4], nth[1]}
 		}
 	}
 	// What makes and deletes objects tells more than what updates them.
-	slices.SortStableFunc(deeds, func(a, b deed) int { return cmp.Compare(rank(a), rank(b)) })
+	rank := map[string]string{"update": "later", "patch": "later"}
+	slices.SortStableFunc(deeds, func(a, b deed) int { return strings.Compare(rank[a.verb], rank[b.verb]) })
 	return deeds, watched
+}
+
+// fieldsOf names the fields that a change makes longer (+), shorter (-) or other, and its new phase.
+func fieldsOf(c *record.Change) string {
+	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Before)
+	is, err2 := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object)
+	if err != nil || err2 != nil {
+		return ""
+	}
+	fields := map[string]bool{}
+	verdict.Differences("", was, is, func(path string, was, is any) {
+		field := strings.Join(strings.SplitN(path, ".", 4)[1:min(3, strings.Count(path, ".")+1)], ".")
+		switch field {
+		case "metadata.managedFields", "metadata.resourceVersion":
+			return
+		case "status.phase":
+			field += fmt.Sprint(is)
+		}
+		fields[field+[]string{"-", "", "+"}[1+cmp.Compare(len(fmt.Sprint(is)), len(fmt.Sprint(was)))]] = true
+	})
+	return strings.Join(slices.Sorted(maps.Keys(fields)), " ")
 }
 
 // misses returns, of each resource that the program watches, the first deletion by others, and the first object that they
 // change twice.
-func misses(p *record.Play, watched []schema.GroupResource) (out []missed) {
+func misses(p *record.Play, watched []schema.GroupResource) []missed {
+	var deletions, changes []missed
 	clients := map[string]bool{}
 	for i := range p.Accesses {
 		clients[p.Accesses[i].Client] = true
@@ -165,58 +277,45 @@ func misses(p *record.Play, watched []schema.GroupResource) (out []missed) {
 			marked[o] = c.At
 		}
 		if c.Type == watch.Added || c.At < early || clients[c.By] && !(deleted && marked[o] > 0) || !slices.Contains(watched, o.Resource) ||
-			slices.ContainsFunc(out, func(m missed) bool { return m.resource == o.Resource && m.deleted == deleted }) {
+			slices.ContainsFunc(slices.Concat(deletions, changes), func(m missed) bool { return m.resource == o.Resource && m.deleted == deleted }) {
 			continue
 		}
-		m := missed{resource: o.Resource, deleted: deleted, from: c.At, to: c.At, marked: marked[o]}
+		m := missed{resource: o.Resource, deleted: deleted, span: span{c.At, c.At}, marked: marked[o]}
 		if !deleted {
 			if m.from = changed[o]; m.from == 0 {
 				changed[o] = c.At
 				continue
 			}
-			out = append(out, m)
+			changes = append(changes, m)
 			continue
 		}
 		m.from = cmp.Or(m.marked, m.from)
 		if again := slices.IndexFunc(p.Changes[i:], func(next record.Change) bool { return next.Type == watch.Added && next.ID() == o }); again >= 0 {
 			m.to = p.Changes[i+again].At
 		}
-		out = append(out, m)
+		deletions = append(deletions, m)
 	}
-	// A deletion tells more than two changes.
-	slices.SortStableFunc(out, func(a, b missed) int {
-		switch {
-		case a.deleted == b.deleted:
-			return 0
-		case a.deleted:
-			return -1
-		}
-		return 1
-	})
-	return out
+	return append(deletions, changes...) // A deletion tells more than two changes.
 }
 
-func rank(d deed) int {
-	if d.verb == "create" || d.verb == "delete" || d.verb == "deletecollection" {
-		return 0
-	}
-	return 1
-}
-
-// explore plays the plans that the play without faults suggests, until one fails or the budget is spent.
+// explore plays the plans that the play without faults suggests, until one fails each time or the budget is spent.
 func (r *runner) explore(ctx context.Context, program Program, round int) error {
 	of := faultless{program.Label, round}
-	if r.faultless[of] == nil {
-		play, err := r.play(ctx, program, plan{name: PlanNone}, r.spec.Seed+int64(round)-1, round)
+	failed := func(pl plan) (bool, error) {
+		play, err := r.play(ctx, program, pl, r.spec.Seed+int64(round)-1, round)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if err := r.keep(play); err != nil {
+		return play.Failed(), r.keep(play)
+	}
+	if r.faultless[of] == nil {
+		if _, err := failed(plan{name: PlanNone}); err != nil {
 			return err
 		}
 	}
 	began := time.Now()
-	plans := slices.DeleteFunc(slices.Clone(r.suggested[of]), func(p plan) bool {
+	// A second play without faults shows what differs by chance.
+	plans := slices.DeleteFunc(append([]plan{{name: PlanExplore + "-00"}}, r.suggested[of]...), func(p plan) bool {
 		// A program that runs elsewhere is not started again.
 		return r.spec.Attach && slices.ContainsFunc(p.faults, func(f fault.Spec) bool { return f.Name == fault.Crash || f.Name == fault.Terminate })
 	})
@@ -226,12 +325,12 @@ func (r *runner) explore(ctx context.Context, program Program, round int) error 
 			r.Notify(fmt.Sprintf("explored %d of %d plans in %v; --budget allows more", i, len(plans), spent.Round(time.Second)))
 			return nil
 		}
-		play, err := r.play(ctx, program, pl, r.spec.Seed+int64(round)-1, round)
-		if err != nil {
-			return err
-		}
-		if err := r.keep(play); err != nil || play.Failed() {
-			return err
+		for again := 1; ; again++ {
+			if failed, err := failed(pl); err != nil || failed && again == repeats {
+				return err
+			} else if !failed {
+				break
+			}
 		}
 	}
 	return nil

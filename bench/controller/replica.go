@@ -57,12 +57,19 @@ func (p *session) newReplica(ctx context.Context, client, kubeconfig string) (*r
 	return r, r.start()
 }
 
-// start starts a process of the replica.
+// start starts a process of the replica, unless one runs: writes that were on their way may crash it twice at once.
 func (r *replica) start() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
 		return nil
+	}
+	if r.current != nil {
+		select {
+		case <-r.current.Exited():
+		default:
+			return nil
+		}
 	}
 	started, err := program.Start(r.ctx, r.options)
 	if err != nil {

@@ -40,7 +40,8 @@ type Progress struct {
 	Shrinking int
 }
 
-// most is the number of plays that shrinking may take, and repeats that of plays of the smallest plan.
+// most is the number of plays that shrinking may take, and repeats that of plays of the smallest plan and of an explored
+// one that fails.
 const (
 	most    = 16
 	repeats = 3
@@ -183,6 +184,8 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play))
 	of := faultless{program.Label, round}
 	switch free := r.faultless[of]; {
+	case len(pl.faults) == 0 && free != nil:
+		free.Vary(verdict.OutcomeOf(&out.Play))
 	case len(pl.faults) == 0:
 		r.faultless[of], r.suggested[of] = verdict.OutcomeOf(&out.Play), explored(&out.Play)
 	case free != nil:
@@ -204,9 +207,16 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 
 func fileName(plan string) string { return strings.NewReplacer("+", "-", "/", "-").Replace(plan) }
 
-// shrink finds the smallest fault plan that still fails, of the first failed play with faults.
+// shrink finds the smallest fault plan that still fails, of the first play with faults that failed, and if possible each
+// time.
 func (r *runner) shrink(ctx context.Context) error {
-	first := slices.IndexFunc(r.result.Plays, func(p Play) bool { return p.Failed() && len(p.Faults) > 0 })
+	candidate := func(p Play) bool { return p.Failed() && len(p.Faults) > 0 }
+	first := slices.IndexFunc(r.result.Plays, func(p Play) bool {
+		return candidate(p) && !slices.ContainsFunc(r.result.Plays, func(other Play) bool { return other.Name == p.Name && !other.Failed() })
+	})
+	if first < 0 {
+		first = slices.IndexFunc(r.result.Plays, candidate)
+	}
 	if first < 0 {
 		return nil
 	}

@@ -7,87 +7,44 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/fault"
 )
 
-// crowd is how many objects of a group exist at once, of one owner, without those that are marked for deletion or have
-// run to their end.
-type crowd struct {
-	most int
-	at   time.Duration
-	last *record.Change // that made it most
+// acted calls differs for objects of one content, whose names the server makes up, of which there are several at a time
+// and without faults one: how many replicas there are may depend on how late the program is, a single one does not.
+func (free *Outcome) acted(o *Outcome, differs func(differing)) {
+	if o.excused {
+		return
+	}
+	common := commonWords(free, o)
+	usual, crowds := free.crowdsOf(common), o.crowdsOf(common)
+	for _, a := range slices.SortedFunc(maps.Keys(crowds), func(a, b alike) int { return cmp.Compare(crowds[a].at, crowds[b].at) }) {
+		if c := crowds[a]; c.most > 1 && usual[a].most == 1 {
+			differs(differing{a.content, c.by, c.at, fmt.Sprintf("%s: %d with the same content at a time, without faults 1: %s", a.group, c.most, c.by)})
+		}
+	}
 }
 
-// crowds returns the largest numbers, by group. Objects that a user names stand for themselves and are not counted.
-func crowds(p *record.Play) map[group]crowd {
-	type family struct {
-		group
-		owner types.UID
-	}
-	order := make([]*record.Change, 0, len(p.Changes))
-	for i := range p.Changes {
-		if !p.Changes[i].Background() {
-			order = append(order, &p.Changes[i])
-		}
-	}
-	slices.SortStableFunc(order, func(a, b *record.Change) int { return cmp.Compare(a.At, b.At) })
-	out, n, counted := map[group]crowd{}, map[family]int{}, map[record.ID]bool{}
-	for _, c := range order {
-		m, ok := c.Object.(metav1.Object)
-		if !ok {
-			continue
-		}
-		f := family{group: groupOf(c.Resource.GroupResource(), m)}
-		if f.group.owner == "" {
-			continue
-		}
-		for _, ref := range m.GetOwnerReferences() {
-			f.owner = ref.UID
-		}
-		lives := c.Type != watch.Deleted && m.GetDeletionTimestamp() == nil
-		if pod, ok := c.Object.(*corev1.Pod); ok && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) {
-			lives = false
-		}
-		switch id := c.ID(); {
-		case lives && !counted[id]:
-			counted[id] = true
-			if n[f]++; n[f] > out[f.group].most {
-				out[f.group] = crowd{n[f], c.At, c}
-			}
-		case !lives && counted[id]:
-			delete(counted, id)
-			n[f]--
-		}
-	}
-	return out
-}
-
-// Acted judges what a program did on the way, by the outcome of the play without faults: a create when as many objects
-// of one owner existed as ever without faults, and a delete of an object that had taken the place of another one while a fault
-// kept that from the program.
+// Acted judges what a program did on the way, although it may have been undone later, by the outcome of the play without
+// faults: an object that it made although there was one of its content, and one that it deleted although it had taken the place
+// of another one, while a fault kept that from the program.
 func Acted(free, o *Outcome, p *record.Play) Verdict {
 	v := Verdict{Name: ActedStale}
+	n := 0
+	fail := func(d differing) {
+		if !free.chance[d.kind] {
+			v.Failed = true
+			n++
+			v.showObject(d.at, d.object, d.text)
+		}
+	}
+	free.acted(o, fail)
 	clients := map[string]bool{}
 	for i := range p.Accesses {
 		clients[p.Accesses[i].Client] = true
-	}
-	n := 0
-	fail := func(at time.Duration, id record.ID, text string) {
-		v.Failed = true
-		n++
-		v.showObject(at, id, text)
-	}
-	for _, g := range slices.SortedFunc(maps.Keys(o.crowds), group.compare) {
-		c, usual := o.crowds[g], free.crowds[g]
-		if usual.most > 0 && c.most > usual.most && clients[c.last.By] {
-			fail(c.at, c.last.ID(), fmt.Sprintf("%s created %s as number %d of %s, without faults at most %d", c.last.By, c.last.ID(), c.most, g, usual.most))
-		}
 	}
 	born := map[record.ID]*record.Change{} // of objects that have taken the place of others
 	gone := map[record.ID]bool{}
@@ -98,7 +55,7 @@ func Acted(free, o *Outcome, p *record.Play) Verdict {
 			born[id] = c
 		case c.Type == watch.Deleted:
 			if b := born[id]; b != nil && clients[c.By] && hidden(p, b, c.At) {
-				fail(c.At, id, fmt.Sprintf("%s deleted %s, which had been created again %v before, unseen", c.By, id, brief(c.At-b.At)))
+				fail(differing{"", id, c.At, fmt.Sprintf("%s deleted %s, which had been created again %v before, unseen", c.By, id, brief(c.At-b.At))})
 			}
 			delete(born, id)
 			gone[id] = true

@@ -16,9 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller/record"
+	"watchlab/loadgen/fault"
 	"watchlab/loadgen/workload"
 )
 
@@ -30,14 +32,34 @@ type Outcome struct {
 	groups  map[record.ID]group
 	last    map[record.ID]time.Duration // of the last change
 	deleted map[record.ID][]*record.Access
-	crowds  map[group]crowd
+	left    map[record.ID]int // of its group, when it was deleted
+	crowds  map[alike]crowd
 	writes  int
+	// simulated are resources whose status the stand-in writes, and chance differences that need no fault.
+	simulated map[schema.GroupResource]bool
+	chance    map[string]bool
+	// excused: a correct program may act twice, as it restarts with an old view, or its write takes effect and fails.
+	excused bool
 }
 
 // group is what objects have in common whose names are made up.
 type group struct {
 	resource         schema.GroupResource
 	namespace, owner string
+}
+
+// alike are the objects of a group, or those whose names the server has made up and whose content is the same.
+type alike struct {
+	group   group
+	content string
+	owner   types.UID // another one may have had the same name
+}
+
+// crowd is the number of objects that exist, the largest one so far, its time and the object that made it.
+type crowd struct {
+	n, most int
+	at      time.Duration
+	by      record.ID
 }
 
 func (g group) String() string {
@@ -52,35 +74,51 @@ func (g group) String() string {
 func OutcomeOf(p *record.Play) *Outcome {
 	o := &Outcome{
 		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[record.ID]map[string]any{}, groups: map[record.ID]group{}, last: map[record.ID]time.Duration{},
-		deleted: map[record.ID][]*record.Access{}, crowds: crowds(p),
+		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, crowds: map[alike]crowd{},
+		simulated: map[schema.GroupResource]bool{}, chance: map[string]bool{},
+		excused: slices.ContainsFunc(p.Faults, func(f fault.Spec) bool { return f.Name == fault.OldView || f.Name == fault.LostAnswer }),
 	}
-	last := map[record.ID]*record.Change{}
-	simulated := map[schema.GroupResource]bool{} // the stand-in writes their status
+	last, standIns, living := map[record.ID]*record.Change{}, map[record.ID]bool{}, map[record.ID]alike{}
 	for i := range p.Changes {
 		c := &p.Changes[i]
+		m, ok := c.Object.(metav1.Object)
 		// What nobody in the play has changed, the server has, or others in the cluster.
-		if c.Background() || c.By == "" && c.Type != watch.Deleted {
+		if c.Background() || !ok || c.By == "" && c.Type != watch.Deleted {
 			continue
 		}
-		last[c.ID()] = c
+		k := c.ID()
+		last[k], o.groups[k] = c, groupOf(c.ID().Resource, m)
 		if c.By == record.ByLifecycle && c.Type == watch.Modified {
-			simulated[c.Resource.GroupResource()] = true
+			o.simulated[k.Resource] = true
+		}
+		if c.Type == watch.Added {
+			standIns[k] = c.By == record.ByLifecycle
+		}
+		lives := c.Type != watch.Deleted && m.GetDeletionTimestamp() == nil
+		switch a, lived := living[k]; {
+		case lives && !lived:
+			a.group = o.groups[k]
+			o.count(a, 1, c)
+			if c.Type == watch.Added && m.GetGenerateName() != "" {
+				content := contentOf(c.Object)
+				delete(content, "status")
+				a.content = strings.ReplaceAll(fmt.Sprint(content), m.GetName(), "any")
+				for _, ref := range m.GetOwnerReferences() {
+					a.owner = ref.UID
+				}
+				o.count(a, 1, c)
+			}
+			living[k] = a
+		case !lives && lived:
+			if delete(living, k); a.content != "" {
+				o.count(a, -1, c)
+			}
+			o.left[k] = o.count(alike{group: a.group}, -1, c)
 		}
 	}
 	for k, c := range last {
-		o.last[k] = c.At
-		if c.Type == watch.Deleted {
-			continue
-		}
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object)
-		if err != nil {
-			continue
-		}
-		u := &unstructured.Unstructured{Object: content} // It may be the server's own: it is only read.
-		o.groups[k], o.objects[k] = groupOf(k.Resource, u), lasting(u)
-		if simulated[k.Resource] {
-			delete(o.objects[k], "status")
-			unstructured.RemoveNestedField(o.objects[k], "spec", "nodeName")
+		if o.last[k] = c.At; c.Type != watch.Deleted && !standIns[k] { // A volume, say, stays as often as its claim was made.
+			o.objects[k] = contentOf(c.Object)
 		}
 	}
 	for i := range p.Accesses {
@@ -96,6 +134,15 @@ func OutcomeOf(p *record.Play) *Outcome {
 	return o
 }
 
+func (o *Outcome) count(a alike, by int, change *record.Change) int {
+	c := o.crowds[a]
+	if c.n += by; c.n > c.most {
+		c.most, c.at, c.by = c.n, change.At, change.ID()
+	}
+	o.crowds[a] = c
+	return c.n
+}
+
 func groupOf(resource schema.GroupResource, u metav1.Object) group {
 	g := group{resource, u.GetNamespace(), u.GetGenerateName()}
 	if ref := metav1.GetControllerOfNoCopy(u); ref != nil {
@@ -106,8 +153,13 @@ func groupOf(resource schema.GroupResource, u metav1.Object) group {
 	return g
 }
 
-// lasting returns a copy without what differs from play to play.
-func lasting(u *unstructured.Unstructured) map[string]any {
+// contentOf returns an object's content without what differs from play to play.
+func contentOf(object runtime.Object) map[string]any {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil
+	}
+	u := &unstructured.Unstructured{Object: content} // It may be the server's own: it is only read.
 	out, _ := plain(u.Object, u.GetGeneration()).(map[string]any)
 	meta, _ := out["metadata"].(map[string]any)
 	for _, name := range []string{"creationTimestamp", "generation", "managedFields", "selfLink"} {
@@ -164,9 +216,66 @@ func order(v any) string {
 	return kind + name
 }
 
+var words = regexp.MustCompile(`[0-9A-Za-z]+`)
+
+// commonWords returns what makes two plays comparable although they make up names: it replaces the words of texts that
+// names of one play have and those of the other one have not.
+func commonWords(a, b *Outcome) func(string) string {
+	plays := map[string]int{} // 1 and 2, or their sum
+	for i, o := range []*Outcome{a, b} {
+		for k := range o.last {
+			for _, word := range words.FindAllString(k.Key, -1) {
+				plays[word] |= 1 << i
+			}
+		}
+	}
+	return func(text string) string {
+		return words.ReplaceAllStringFunc(text, func(word string) string {
+			if n := plays[word]; n == 1 || n == 2 {
+				return "any"
+			}
+			return word
+		})
+	}
+}
+
+// inWords returns the outcome in common words, without the status of what the stand-in writes in either play.
+func (o *Outcome) inWords(common func(string) string, other *Outcome) *Outcome {
+	out := *o
+	out.objects, out.groups = map[record.ID]map[string]any{}, map[record.ID]group{}
+	for k, g := range o.groups {
+		g.owner = common(g.owner)
+		out.groups[k] = g
+	}
+	for k, object := range o.objects {
+		content, _ := workload.Fill(object, common).(map[string]any)
+		if o.simulated[k.Resource] || other.simulated[k.Resource] {
+			delete(content, "status")
+			unstructured.RemoveNestedField(content, "spec", "nodeName")
+		}
+		out.objects[k] = content
+	}
+	return &out
+}
+
+// crowdsOf are the largest numbers of objects of one content with made-up names, in common words.
+func (o *Outcome) crowdsOf(common func(string) string) map[alike]crowd {
+	out := map[alike]crowd{}
+	for a, c := range o.crowds {
+		if a.content != "" && c.most > 0 {
+			a.group.owner, a.content, a.owner = common(a.group.owner), common(a.content), ""
+			if c.most > out[a].most {
+				out[a] = c
+			}
+		}
+	}
+	return out
+}
+
 // Diverge judges the outcome of a play by that of one without faults: objects that are missing, too many or other, and
-// deletions of what is there in the end, or of a resource that is never deleted without faults. Objects with the same resource, namespace and owner stand
-// for each other if the names differ.
+// deletions of what is there in the end, or of a resource that is never deleted without faults. Names that one play has
+// made up stand for those of the other, also where they are mentioned. Objects with the same resource, namespace and
+// owner stand for each other if the names differ.
 func Diverge(free, o *Outcome) Verdict {
 	v := Verdict{Name: Diverged}
 	if !free.settled || !o.settled {
@@ -174,18 +283,53 @@ func Diverge(free, o *Outcome) Verdict {
 		return v
 	}
 	differ := 0
-	fail := func(at time.Duration, format string, args ...any) {
-		v.Failed = true
-		differ++
-		v.show(at, fmt.Sprintf(format, args...))
+	free.compare(o, func(d differing) {
+		if !free.chance[d.kind] {
+			v.Failed = true
+			differ++
+			v.showObject(d.at, d.object, d.text)
+		}
+	})
+	v.Text = fmt.Sprintf("differences from the play without faults: %d", differ)
+	return v
+}
+
+// differing is a difference between two outcomes.
+type differing struct {
+	kind   string // the same in other plays
+	object record.ID
+	at     time.Duration
+	text   string
+}
+
+// Vary notes how another play without faults differs: by chance, as a password does.
+func (o *Outcome) Vary(again *Outcome) {
+	if o.settled && again.settled {
+		note := func(d differing) { o.chance[d.kind] = true }
+		o.compare(again, note)
+		o.acted(again, note)
 	}
+}
+
+// compare calls differs for each difference of an outcome from that without faults.
+func (free *Outcome) compare(o *Outcome, differs func(differing)) {
+	needed := map[record.ID]bool{} // deleted, although there were not too many
+	for k := range o.deleted {
+		needed[k] = o.left[k] < o.crowds[alike{group: o.groups[k]}].n
+	}
+	common := commonWords(free, o)
+	free, o = free.inWords(common, o), o.inWords(common, free)
 	missing, extra := map[group][]record.ID{}, map[group][]record.ID{}
+	contents := func(name fmt.Stringer, k record.ID, want, have any) {
+		Differences("", want, have, func(path string, want, have any) {
+			differs(differing{name.String() + path, k, o.last[k], fmt.Sprintf("%s: %s: %s, without faults %s", name, path, short(have), short(want))})
+		})
+	}
 	for _, k := range sorted(free.objects) {
-		have, ok := o.objects[k]
-		if !ok {
+		if have, ok := o.objects[k]; ok {
+			contents(k, k, free.objects[k], have)
+		} else {
 			missing[free.groups[k]] = append(missing[free.groups[k]], k)
-		} else if text := difference("", free.objects[k], have); text != "" {
-			fail(o.last[k], "%s: %s", k, text)
 		}
 	}
 	for _, k := range sorted(o.objects) {
@@ -193,19 +337,19 @@ func Diverge(free, o *Outcome) Verdict {
 			extra[o.groups[k]] = append(extra[o.groups[k]], k)
 		}
 	}
-	for _, g := range slices.SortedFunc(maps.Keys(missing), group.compare) {
+	all := maps.Clone(missing)
+	maps.Copy(all, extra)
+	for _, g := range slices.SortedFunc(maps.Keys(all), group.compare) {
 		// As many of the same content stand for each other.
-		if want, have := missing[g], extra[g]; len(have) == 0 {
-			fail(o.last[want[0]], "missing: %s", names(want))
-		} else if len(want) != len(have) {
-			fail(o.last[have[0]], "%s: %d, without faults %d: %s", g, len(have), len(want), names(have))
-		} else if text := difference("", nameless(free, want), nameless(o, have)); text != "" {
-			fail(o.last[have[0]], "%s: %s", g, text)
-		}
-	}
-	for _, g := range slices.SortedFunc(maps.Keys(extra), group.compare) {
-		if have := extra[g]; len(missing[g]) == 0 {
-			fail(o.last[have[0]], "too many: %s", names(have))
+		switch want, have := missing[g], extra[g]; {
+		case len(have) == 0:
+			differs(differing{g.String(), want[0], o.last[want[0]], "missing: " + names(want)})
+		case len(want) == 0:
+			differs(differing{g.String(), have[0], o.last[have[0]], "too many: " + names(have)})
+		case len(want) != len(have):
+			differs(differing{g.String(), have[0], o.last[have[0]], fmt.Sprintf("%s: %d, without faults %d: %s", g, len(have), len(want), names(have))})
+		default:
+			contents(g, have[0], nameless(free, want), nameless(o, have))
 		}
 	}
 	usual := map[schema.GroupResource]bool{} // deleted without faults
@@ -213,14 +357,14 @@ func Diverge(free, o *Outcome) Verdict {
 		usual[k.Resource] = true
 	}
 	for _, k := range sorted(o.deleted) {
-		// Of an object that is there in the end the deletion was a mistake, unless it is one without faults, too.
+		// Of an object that is there in the end the deletion was a mistake, unless it is one without faults, too. One of a
+		// resource that is not deleted without faults may end what is too many, but leaves what is there in the end.
 		all := o.deleted[k]
-		if !usual[k.Resource] || o.objects[k] != nil && free.objects[k] != nil && len(all) > len(free.deleted[k]) {
-			fail(all[0].At, "%s deleted %s, and not without faults", all[0].Client, k)
+		again := o.objects[k] != nil && free.objects[k] != nil && len(all) > len(free.deleted[k])
+		if again || !usual[k.Resource] && needed[k] {
+			differs(differing{"delete " + k.String(), k, all[0].At, fmt.Sprintf("%s deleted %s, and not without faults", all[0].Client, k)})
 		}
 	}
-	v.Text = fmt.Sprintf("differences from the play without faults: %d", differ)
-	return v
 }
 
 func (g group) compare(other group) int {
@@ -252,35 +396,27 @@ func nameless(o *Outcome, items []record.ID) (out []any) {
 	return out
 }
 
-// difference returns the first fields that differ, as in .status.ready: 3, without faults 2.
-func difference(path string, want, have any) string {
+// Differences visits the fields that differ, as in .status.ready; items of a list have one path.
+func Differences(path string, want, have any, visit func(path string, want, have any)) {
 	w, isMap := want.(map[string]any)
 	h, both := have.(map[string]any)
 	if isMap && both {
-		var texts []string
 		all := maps.Clone(w)
 		maps.Copy(all, h)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			if text := difference(path+"."+name, w[name], h[name]); text != "" && len(texts) < 3 {
-				texts = append(texts, text)
-			}
+			Differences(path+"."+name, w[name], h[name], visit)
 		}
-		return strings.Join(texts, "; ")
+		return
 	}
 	wl, isList := want.([]any)
 	hl, both := have.([]any)
 	if isList && both && len(wl) == len(hl) {
 		for i := range wl {
-			if text := difference(fmt.Sprintf("%s[%d]", path, i), wl[i], hl[i]); text != "" {
-				return text
-			}
+			Differences(path+"[]", wl[i], hl[i], visit)
 		}
-		return ""
+	} else if !reflect.DeepEqual(want, have) {
+		visit(path, want, have)
 	}
-	if reflect.DeepEqual(want, have) {
-		return ""
-	}
-	return fmt.Sprintf("%s: %s, without faults %s", path, short(have), short(want))
 }
 
 func short(v any) string {

@@ -2,8 +2,6 @@ package verdict
 
 import (
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -99,29 +97,16 @@ func changing(p *record.Play, o record.ID, by time.Duration) string {
 		if errBefore != nil || errAfter != nil {
 			return ""
 		}
-		return fmt.Sprintf(" (%s)", strings.Join(fields("", before, after), "; "))
+		var texts []string
+		Differences("", before, after, func(path string, before, after any) {
+			name := strings.TrimPrefix(path, ".metadata.")
+			if name != "resourceVersion" && name != "generation" && !strings.HasPrefix(name, "managedFields") && len(texts) < 3 {
+				texts = append(texts, fmt.Sprintf("%s: %s to %s", path, short(before), short(after)))
+			}
+		})
+		return fmt.Sprintf(" (%s)", strings.Join(texts, "; "))
 	}
 	return ""
-}
-
-// fields returns the first few fields that differ, as in .status.ready: 1 to 2.
-func fields(path string, before, after any) (out []string) {
-	b, isMap := before.(map[string]any)
-	a, both := after.(map[string]any)
-	if !isMap || !both {
-		if reflect.DeepEqual(before, after) {
-			return nil
-		}
-		return []string{fmt.Sprintf("%s: %s to %s", path, short(before), short(after))}
-	}
-	all := maps.Clone(b)
-	maps.Copy(all, a)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if name != "resourceVersion" && name != "managedFields" && name != "generation" {
-			out = append(out, fields(path+"."+name, b[name], a[name])...)
-		}
-	}
-	return out[:min(len(out), 3)]
 }
 
 // causes returns the sorted times of all changes, and of those that no controller's modification is.

@@ -33,7 +33,7 @@ import (
 //	plan FAULTS
 //	violation OBJECT: TEXT                                      with the last change of the play
 //	answered N of M
-//	faults                                                      ends the play without faults, with which the next is compared
+//	faults                                                      ends a play without faults; the first is compared with the last play
 //
 // Before a line, NxPERIOD repeats it, and {n} in it is the number: 3x100ms 1s a update pods d/{n} 200. A version
 // may be a sum such as 5+{n}. The lines after = are what is expected: the sentence of the verdict, and the evidence of all
@@ -140,7 +140,11 @@ func (s *script) read(t testing.TB, words []string) {
 		p.End = duration(t, words[1])
 		return
 	case "faults":
-		s.free = OutcomeOf(p)
+		if o := OutcomeOf(p); s.free == nil {
+			s.free = o
+		} else {
+			s.free.Vary(o)
+		}
 		*p = newScript().play
 		return
 	case "plan":

@@ -8,10 +8,13 @@ import (
 	"watchlab/loadgen/fault"
 )
 
+// confirmations is the number of plays in a row that a smaller plan has to fail.
+const confirmations = 2
+
 // Shrink returns the smallest part of a failing fault plan that it finds with at most most calls of fails, by
 // delta debugging (Zeller and Hildebrandt, Simplifying and isolating failure-inducing input, 2002, ddmin). It
-// returns only a plan that has failed: the given one, or one that fails has confirmed. The plan has single
-// occurrences; see [fault.Occurrences].
+// returns only a plan that has failed: the given one, or one that fails has confirmed twice, as one that fails by chance
+// is of little use. The plan has single occurrences; see [fault.Occurrences].
 func Shrink(ctx context.Context, plan []fault.Spec, fails func(context.Context, []fault.Spec) (bool, error), most int) (smallest []fault.Spec, plays int, err error) {
 	smallest = slices.Clone(plan)
 	passed := map[string]bool{} // plans, by their text
@@ -22,13 +25,16 @@ func Shrink(ctx context.Context, plan []fault.Spec, fails func(context.Context, 
 			if passed[text(candidate)] {
 				continue
 			}
-			if plays == most || ctx.Err() != nil {
-				return smallest, plays, ctx.Err()
-			}
-			plays++
-			failed, err := fails(ctx, candidate)
-			if err != nil {
-				return smallest, plays, err
+			failed := true
+			for n := 0; n < confirmations && failed; n++ {
+				if plays == most || ctx.Err() != nil {
+					return smallest, plays, ctx.Err()
+				}
+				plays++
+				var err error
+				if failed, err = fails(ctx, candidate); err != nil {
+					return smallest, plays, err
+				}
 			}
 			if failed {
 				// Of a complement, one part less is left.

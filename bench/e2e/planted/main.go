@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"reflect"
@@ -36,7 +37,7 @@ const (
 	leak       = "leak"        // its cache of texts keeps all versions
 )
 
-var bugs = slices.Concat([]string{none, hotLoop, lostUpdate, leak}, patterns)
+var bugs = slices.Concat([]string{none, hotLoop, lostUpdate, leak}, slices.Sorted(maps.Keys(operators)))
 
 var (
 	widgets    = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -53,6 +54,7 @@ func main() {
 func run(args []string) error {
 	flags := flag.NewFlagSet("planted", flag.ContinueOnError)
 	bug := flags.String("bug", none, "bug to plant: "+strings.Join(bugs, ", "))
+	fixed := flags.Bool("fixed", false, "play the corrected twin of a second controller of a pattern")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -70,30 +72,39 @@ func run(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	newReconciler(client, *bug).run(ctx)
+	newReconciler(client, *bug, *fixed).run(ctx)
 	return nil
 }
 
 type reconciler struct {
-	client              dynamic.Interface
-	bug                 string
-	queue               workqueue.TypedRateLimitingInterface[string] // keys of Widgets
-	widgets, configMaps *store
-	pages               map[string]map[string][]byte // by key of the Widget and text
-	seen                map[string]bool              // keys of Widgets
+	client   dynamic.Interface
+	bug      string
+	fixed    bool
+	operator operator
+	queue    workqueue.TypedRateLimitingInterface[string] // keys of Widgets, or of what an operator is for
+	stores   map[schema.GroupVersionResource]*store
+	pages    map[string]map[string][]byte // by key of the Widget and text
+	seen     map[string]bool              // keys of Widgets
 }
 
-func newReconciler(client dynamic.Interface, bug string) *reconciler {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-	return &reconciler{
-		client: client, bug: bug, queue: queue, pages: map[string]map[string][]byte{}, seen: map[string]bool{},
-		widgets: newStore(queue, bug == lostUpdate), configMaps: newStore(queue, false),
+func newReconciler(client dynamic.Interface, bug string, fixed bool) *reconciler {
+	o, ok := operators[bug]
+	if !ok {
+		o = operator{first.watched, (*reconciler).reconcile, true}
 	}
+	c := &reconciler{
+		client: client, bug: bug, fixed: fixed, operator: o, stores: map[schema.GroupVersionResource]*store{}, pages: map[string]map[string][]byte{},
+		seen: map[string]bool{}, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+	}
+	for _, r := range o.watched {
+		c.stores[r] = newStore(c.queue, bug == lostUpdate && r == widgets)
+	}
+	return c
 }
 
 // run reconciles until ctx ends.
 func (c *reconciler) run(ctx context.Context) {
-	for resource, s := range map[schema.GroupVersionResource]*store{widgets: c.widgets, configMaps: c.configMaps} {
+	for resource, s := range c.stores {
 		source := &cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return c.client.Resource(resource).List(ctx, o)
@@ -104,7 +115,7 @@ func (c *reconciler) run(ctx context.Context) {
 		}
 		go cache.NewReflector(source, &unstructured.Unstructured{}, s, 0).RunWithContext(ctx)
 	}
-	for _, s := range []*store{c.widgets, c.configMaps} {
+	for _, s := range c.stores {
 		select {
 		case <-s.filled:
 		case <-ctx.Done():
@@ -116,7 +127,7 @@ func (c *reconciler) run(ctx context.Context) {
 		if stopped {
 			return
 		}
-		if err := c.reconcile(ctx, key); err != nil {
+		if err := c.operator.reconcile(c, ctx, key); err != nil {
 			c.queue.AddRateLimited(key)
 		} else {
 			c.queue.Forget(key)
@@ -127,44 +138,30 @@ func (c *reconciler) run(ctx context.Context) {
 
 // reconcile writes what differs from the caches. A Widget's ConfigMap ends with it by the garbage collector.
 func (c *reconciler) reconcile(ctx context.Context, key string) error {
-	if slices.Contains(patterns, c.bug) {
-		return c.reconcilePattern(ctx, key)
-	}
-	widget := c.widgets.get(key)
+	widget := c.stores[widgets].get(key)
 	if widget == nil || widget.GetDeletionTimestamp() != nil {
 		if c.bug != leak {
 			delete(c.pages, key)
 		}
 		return nil
 	}
-	namespace, name := widget.GetNamespace(), widget.GetName()
-	want := map[string]any{"sum": c.sum(key, widget)}
-	if have := c.configMaps.get(key); have == nil {
-		owner := metav1.NewControllerRef(widget, widgets.GroupVersion().WithKind("Widget"))
-		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": want}}
-		o.SetName(name)
-		o.SetOwnerReferences([]metav1.OwnerReference{*owner})
-		if _, err := c.client.Resource(configMaps).Namespace(namespace).Create(ctx, o, metav1.CreateOptions{}); err != nil {
+	sum := c.sum(key, widget)
+	want := map[string]any{"sum": sum}
+	if have := c.stores[configMaps].get(key); have == nil {
+		if _, err := c.create(ctx, configMaps, widget, widget.GetName(), "{apiVersion: v1, kind: ConfigMap, data: {sum: '"+sum+"'}}"); err != nil {
 			return err
 		}
 	} else if c.bug == hotLoop || !reflect.DeepEqual(have.Object["data"], want) {
 		o := have.DeepCopy()
 		o.Object["data"] = want
-		if _, err := c.client.Resource(configMaps).Namespace(namespace).Update(ctx, o, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.client.Resource(configMaps).Namespace(o.GetNamespace()).Update(ctx, o, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
 	}
 	if c.bug == hotLoop {
 		c.queue.AddAfter(key, loopPeriod)
 	}
-	status := map[string]any{"observedGeneration": widget.GetGeneration()}
-	if reflect.DeepEqual(widget.Object["status"], status) {
-		return nil
-	}
-	o := widget.DeepCopy()
-	o.Object["status"] = status
-	_, err := c.client.Resource(widgets).Namespace(namespace).UpdateStatus(ctx, o, metav1.UpdateOptions{})
-	return err
+	return c.setStatus(ctx, widget, map[string]any{"observedGeneration": widget.GetGeneration()})
 }
 
 const (

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // The bugs of the patterns of Sieve (Sun et al., OSDI 2022), and their twin without one. Such a controller keeps two
@@ -21,42 +22,44 @@ const (
 	intermediate = "intermediate" // takes the first of two ConfigMaps for both
 )
 
-var patterns = []string{careful, twice, staleDelete, unobserved, intermediate}
-
 const (
 	secondSuffix = "-second"
 	widgetLabel  = "widget"
+	aConfigMap   = "{apiVersion: v1, kind: ConfigMap}"
 )
 
 func (c *reconciler) reconcilePattern(ctx context.Context, key string) error {
-	if made := c.configMaps.get(key); made != nil {
-		key = made.GetNamespace() + "/" + made.GetLabels()[widgetLabel]
-	}
-	key = strings.TrimSuffix(key, secondSuffix)
-	widget := c.widgets.get(key)
+	widget := c.stores[widgets].get(key)
 	if widget == nil {
 		return c.clean(ctx, key)
 	}
 	c.seen[key] = true
 	var first, second *unstructured.Unstructured
-	for _, o := range c.made(key) {
+	for _, o := range c.stores[configMaps].of(key) {
 		if strings.HasSuffix(o.GetName(), secondSuffix) {
 			second = o
 		} else {
 			first = o
 		}
 	}
+	name := widget.GetName()
+	if c.bug == twice {
+		name += "-"
+	}
 	if first == nil {
-		if err := c.create(ctx, widget, ""); err != nil {
+		if _, err := c.create(ctx, configMaps, widget, name, aConfigMap); err != nil {
 			return err
 		}
 	}
 	if second == nil && (first == nil || c.bug != intermediate) {
-		if err := c.create(ctx, widget, secondSuffix); err != nil {
+		if _, err := c.create(ctx, configMaps, widget, widget.GetName()+secondSuffix, aConfigMap); err != nil {
 			return err
 		}
 	}
-	status := map[string]any{"observedGeneration": widget.GetGeneration()}
+	return c.setStatus(ctx, widget, map[string]any{"observedGeneration": widget.GetGeneration()})
+}
+
+func (c *reconciler) setStatus(ctx context.Context, widget *unstructured.Unstructured, status map[string]any) error {
 	if reflect.DeepEqual(widget.Object["status"], status) {
 		return nil
 	}
@@ -66,51 +69,44 @@ func (c *reconciler) reconcilePattern(ctx context.Context, key string) error {
 	return err
 }
 
-// made returns the ConfigMaps of a Widget, by the cache.
-func (c *reconciler) made(key string) (out []*unstructured.Unstructured) {
-	for _, o := range c.configMaps.List() {
-		if o := o.(*unstructured.Unstructured); o.GetNamespace()+"/"+o.GetLabels()[widgetLabel] == key {
-			out = append(out, o)
-		}
-	}
-	return out
-}
-
-func (c *reconciler) create(ctx context.Context, widget *unstructured.Unstructured, suffix string) error {
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
-	o.SetLabels(map[string]string{widgetLabel: widget.GetName()})
-	if o.SetName(widget.GetName() + suffix); c.bug == twice && suffix == "" {
-		o.SetName("")
-		o.SetGenerateName(widget.GetName() + "-")
-	}
-	_, err := c.client.Resource(configMaps).Namespace(widget.GetNamespace()).Create(ctx, o, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
-}
-
 var errBehind = errors.New("the cache is behind")
 
 // clean deletes the ConfigMaps of a Widget that is gone.
 func (c *reconciler) clean(ctx context.Context, key string) error {
-	made := c.made(key)
+	made := c.stores[configMaps].of(key)
 	if len(made) == 0 || c.bug == unobserved && !c.seen[key] {
 		return nil
 	}
 	namespace, name, _ := strings.Cut(key, "/")
 	if c.bug != staleDelete {
-		if _, err := c.client.Resource(widgets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{}); err == nil {
-			return errBehind
-		} else if !apierrors.IsNotFound(err) {
+		if err := c.gone(ctx, widgets, namespace, name); err != nil {
 			return err
 		}
 	}
 	for _, o := range made {
-		err := c.client.Resource(configMaps).Namespace(namespace).Delete(ctx, o.GetName(), metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err := c.remove(ctx, configMaps, namespace, o.GetName()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// gone asks the server, past the cache, whether an object is gone.
+func (c *reconciler) gone(ctx context.Context, r schema.GroupVersionResource, namespace, name string) error {
+	_, err := c.client.Resource(r).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		return errBehind
+	}
+	return unlessNotFound(err)
+}
+
+func (c *reconciler) remove(ctx context.Context, r schema.GroupVersionResource, namespace, name string) error {
+	return unlessNotFound(c.client.Resource(r).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{}))
+}
+
+func unlessNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }

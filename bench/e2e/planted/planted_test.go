@@ -144,24 +144,38 @@ func TestPlanted(t *testing.T) {
 	})
 }
 
-// TestPatterns: the bugs of Sieve's patterns are found without rules, and shrunk to what each needs. The twin passes. The
-// short form plays the plan that finds each bug; the long one has to find it.
+// TestPatterns: the bugs of Sieve's patterns are found without rules, and shrunk to what each needs. The twins pass. The
+// short form plays the plan that finds each bug; the long one has to find it, with the second controllers and their twins.
 func TestPatterns(t *testing.T) {
 	t.Parallel()
-	for _, bug := range []struct{ name, plan string }{
+	type bug struct{ name, plan string }
+	bugs := []bug{
 		{twice, "stall:duration=3s,resource=configmaps,before=create configmaps"},
 		{intermediate, "crash:after=create configmaps"},
 		{unobserved, "crash:after=delete configmaps"},
 		{staleDelete, "old-view:resource=widgets.example.com,before=create configmaps; crash:after=create configmaps,nth=3"},
 		{careful, ""},
-	} {
+	}
+	if !testing.Short() {
+		for _, name := range []string{scaleDown, release, secret, rerun} {
+			bugs = append(bugs, bug{name, controller.PlanExplore}, bug{name + " --fixed", ""})
+		}
+	}
+	for _, bug := range bugs {
 		t.Run(bug.name, func(t *testing.T) {
 			t.Parallel()
 			plan := controller.PlanExplore
 			if testing.Short() {
 				plan = cmp.Or(bug.plan, "crash:after=create configmaps")
 			}
-			spec := specOf(t, bug.name, "short.yaml", controller.PlanNone, plan)
+			name, fixed, _ := strings.Cut(bug.name, " ")
+			spec := specOf(t, name, "short.yaml", controller.PlanNone, plan)
+			if operators[name].owns {
+				spec.Workload = filepath.Join("testdata", "operators.yaml")
+			}
+			if fixed != "" {
+				spec.Programs[0].Command = append(spec.Programs[0].Command, fixed)
+			}
 			spec.Rules, spec.Unshrunk = "", testing.Short()
 			result, _ := play(t, spec)
 			found := ""

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -8,8 +9,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// store is the cache of a resource. It queues the key of each changed object, which is that of its Widget.
-// Only its Reflector writes to it.
+// store is the cache of a resource. It queues the key of what each changed object is made for, or its own. Only its Reflector writes to it.
 type store struct {
 	cache.Store
 	queue  workqueue.TypedRateLimitingInterface[string]
@@ -34,9 +34,24 @@ func (s *store) changed(o any, err error) error {
 	if err != nil {
 		return err
 	}
-	key, err := cache.MetaNamespaceKeyFunc(o)
-	s.queue.Add(key)
-	return err
+	s.queue.Add(keyOf(o))
+	return nil
+}
+
+// keyOf is the key of what an object is made for, or its own one.
+func keyOf(o any) string {
+	u := o.(*unstructured.Unstructured)
+	return u.GetNamespace() + "/" + cmp.Or(u.GetLabels()[widgetLabel], u.GetName())
+}
+
+// of returns the objects that are made for a key.
+func (s *store) of(key string) (out []*unstructured.Unstructured) {
+	for _, o := range s.List() {
+		if o := o.(*unstructured.Unstructured); o.GetLabels()[widgetLabel] != "" && keyOf(o) == key {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // Add implements [cache.ReflectorStore].
@@ -50,7 +65,7 @@ func (s *store) Delete(o any) error { return s.changed(o, s.Store.Delete(o)) }
 
 // Replace receives all objects: first, and at each relist. What is gone belongs to the changes, too.
 func (s *store) Replace(all []any, version string) error {
-	before := s.ListKeys()
+	before := s.List()
 	if err := s.Store.Replace(all, version); err != nil {
 		return err
 	}
@@ -61,8 +76,8 @@ func (s *store) Replace(all []any, version string) error {
 		}
 	default:
 	}
-	for _, key := range append(before, s.ListKeys()...) {
-		s.queue.Add(key)
+	for _, o := range append(before, all...) {
+		s.queue.Add(keyOf(o))
 	}
 	s.fill.Do(func() { close(s.filled) })
 	return nil
