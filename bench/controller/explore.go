@@ -328,7 +328,7 @@ func (r *runner) explore(ctx context.Context, program Program, round int) error 
 		for again := 1; ; again++ {
 			if failed, err := failed(pl); err != nil || failed && again == repeats {
 				return err
-			} else if !failed {
+			} else if !failed || len(pl.faults) == 0 {
 				break
 			}
 		}
