@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"watchlab/bench/controller/record"
@@ -35,5 +37,26 @@ func TestOwn(t *testing.T) {
 		if queue.count != c.queue || work.count != c.work || queue.sum != 2*c.queue || work.sum != 2*c.work {
 			t.Errorf("%s: queue %+v, work %+v, want %v and %v", name, queue, work, c.queue, c.work)
 		}
+	}
+}
+
+// TestLoggedErrors counts the errors of common loggers, and not what mentions an error.
+func TestLoggedErrors(t *testing.T) {
+	dir := t.TempDir()
+	log := `I1127 20:15:34.1 1 main.go:1] "started" err=nil
+E1127 20:15:34.1 1 main.go:2] "Reconciler error"
+{"level":"error","ts":"2026-11-27T20:15:34Z","msg":"Reconciler error"}
+{"time":"2026-11-27T20:15:34Z","level":"ERROR","msg":"no such kind"}
+{"level":"info","msg":"no error"}
+2026-11-27T20:15:34Z	ERROR	setup	unable to start
+2026-11-27T20:15:34Z	INFO	setup	level of errors
+time="2026-11-27T20:15:34Z" level=error msg="failed"
+`
+	if err := os.WriteFile(filepath.Join(dir, "controller-0.log"), []byte(log), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := session{dir: dir, clients: []string{"controller-0", "controller-1"}}
+	if n := s.loggedErrors(); n != 5 {
+		t.Errorf("%d errors, want 5", n)
 	}
 }

@@ -215,6 +215,18 @@ func (r *replica) status() string {
 // podFiles matches what programs say that miss the files or the environment of a pod.
 var podFiles = regexp.MustCompile(`(?i)in[- ]cluster|serviceaccount/|KUBERNETES_SERVICE_|\bPOD_NAMESPACE\b`)
 
+// loggedError matches an error in the logs of klog, zap, slog and logrus.
+var loggedError = regexp.MustCompile(`(?m)^(E\d{4} |.*("level":"(error|ERROR)"|\tERROR\t|\blevel=(error|ERROR)\b))`)
+
+// loggedErrors is the number of errors that the programs have logged.
+func (p *session) loggedErrors() (n int) {
+	for _, client := range p.clients {
+		log, _ := os.ReadFile(filepath.Join(p.dir, client+".log")) // Attached programs have none.
+		n += len(loggedError.FindAll(log, -1))
+	}
+	return n
+}
+
 // lastLines are the last lines of a program's log, for an error message.
 func lastLines(of program.Options) string {
 	data, err := os.ReadFile(of.Log)

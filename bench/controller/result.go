@@ -38,7 +38,9 @@ type Play struct {
 	Latencies []Latency          `json:"latencies,omitempty"`
 	Requests  []Requests         `json:"requests,omitempty"`
 	Series    []Series           `json:"series,omitempty"`
-	Folder    string             `json:"folder"` // of its requests and logs, below the results folder
+	// LoggedErrors are the errors in the programs' logs.
+	LoggedErrors int    `json:"loggedErrors,omitempty"`
+	Folder       string `json:"folder"` // of its requests and logs, below the results folder
 }
 
 // Explored reports whether the plan is one of [PlanExplore].

@@ -180,6 +180,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	if out.Play, err = s.play(ctx); err != nil {
 		return nil, err
 	}
+	out.LoggedErrors = s.loggedErrors()
 	reactions := r.prepared.rules.Reactions(&out.Play)
 	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play))
 	of := faultless{program.Label, round}

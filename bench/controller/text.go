@@ -45,6 +45,9 @@ func (o *Result) sentence() string {
 	if n, ok := f[UnitWrites]; ok && n == 0 {
 		what += "; it wrote nothing without faults, so that the verdicts say little"
 	}
+	if n := o.Plays[0].LoggedErrors; n > 0 && o.Plays[0].Plan == PlanNone {
+		what += "; it logged " + lab.Plural(n, "error") + " without faults"
+	}
 	if f[UnitP99] > 0 {
 		with := "without faults"
 		if plan := o.Plays[0].Plan; plan != PlanNone {
