@@ -33,7 +33,9 @@ for package in $(grep -rl --include='*_test.go' '^func Fuzz' bench impls loadgen
 				-test.fuzzcachedir "$corpus/$package" -test.parallel "${FUZZPARALLEL:-1}"
 		) >"$out/log" 2>&1 || true
 		found=$(($(kept "$package" "$target") - before))
-		if ! grep -q '^PASS' "$out/log"; then
+		# A time that ends while the worker is at an input is reported as a failure: golang.org/issue/48591. No test of
+		# ours says so, and an input that fails is kept.
+		if ! grep -q '^PASS' "$out/log" && { [ "$found" -gt 0 ] || ! grep -qx '    context deadline exceeded' "$out/log"; }; then
 			cat "$out/log" >&2
 			found=$((found > 0 ? found : 1))
 		fi
