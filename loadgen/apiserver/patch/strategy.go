@@ -186,7 +186,7 @@ func validateBuiltin(res *resources.Resource, subresource string, obj, old objec
 	case *corev1.Node:
 		was := &old.(*corev1.Node).Spec
 		if was.ProviderID != "" && o.Spec.ProviderID != was.ProviderID {
-			forbid("spec.providerID", `node updates may not change providerID except from "" to valid`)
+			errs = append(errs, field.Invalid(field.NewPath("spec", "providerID"), nil, "field cannot be modified once set"))
 		}
 		if was.PodCIDR != "" && o.Spec.PodCIDR != was.PodCIDR {
 			forbid("spec.podCIDRs", `node updates may not change podCIDR except from "" to valid`)
