@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,10 +12,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
@@ -38,7 +41,23 @@ func (s *Server) admit(_ *resources.Resource, obj, old resources.Object) error {
 		if old == nil {
 			o.Spec.ServiceAccountName = cmp.Or(o.Spec.ServiceAccountName, "default")
 			o.Spec.DeprecatedServiceAccount = o.Spec.ServiceAccountName
+			if name := o.Spec.ServiceAccountName; name != "default" { // which a controller makes
+				if account, _ := s.builtin(v1.SchemeGroupVersion.WithResource("serviceaccounts")).log.Get(o.Namespace + "/" + name); account == nil {
+					return apierrors.NewForbidden(podResource.GroupResource(), o.Name, fmt.Errorf("error looking up service account %s/%s: serviceaccount %q not found", o.Namespace, name, name))
+				}
+			}
 			return s.prioritize(o)
+		}
+	case *v1.PersistentVolumeClaim:
+		was, ok := old.(*v1.PersistentVolumeClaim)
+		if !ok || was.Status.Phase != v1.ClaimBound || o.Spec.Resources.Requests.Storage().Cmp(*was.Spec.Resources.Requests.Storage()) <= 0 {
+			return nil
+		}
+		expands := func(c *storagev1.StorageClass) bool {
+			return c.Name == ptr.Deref(o.Spec.StorageClassName, "") && ptr.Deref(c.AllowVolumeExpansion, false)
+		}
+		if !slices.ContainsFunc(stored[*storagev1.StorageClass](s, storagev1.GroupName, "storageclasses", ""), expands) {
+			return apierrors.NewForbidden(v1.Resource("persistentvolumeclaims"), o.Name, errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
 		}
 	case *v1.Service:
 		was, _ := old.(*v1.Service)

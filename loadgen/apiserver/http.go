@@ -46,7 +46,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 		s.discovery.ServeHTTP(w, r)
 		return nil
 	}
-	switch strings.TrimSuffix(path, "/") {
+	switch strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(path, "/"), "/ping"), "/etcd") {
 	case "/healthz", "/livez", "/readyz":
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			return notAllowed()
@@ -110,8 +110,9 @@ func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runti
 			fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, %s, %s", runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR))
 	}
 	o, got, err := info.Serializer.Decode(body, &kind, into)
-	if runtime.IsNotRegisteredError(err) && got != nil && got.Kind == kind.Kind && media == runtime.ContentTypeJSON {
-		// Generated clients of custom resources send options in the version of their own group.
+	other := err == nil && o != into && got != nil && got.Group == kind.Group
+	if (other || runtime.IsNotRegisteredError(err)) && got != nil && got.Kind == kind.Kind && media == runtime.ContentTypeJSON {
+		// Generated clients of custom resources send options in the version of their own group; old ones evict in v1beta1.
 		o, err = into, json.Unmarshal(body, into)
 	}
 	if err != nil {

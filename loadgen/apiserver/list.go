@@ -86,6 +86,8 @@ func decodeContinue(s string) (continueToken, error) {
 	case err != nil:
 	case t.Version != continueVersion:
 		err = fmt.Errorf("server does not recognize this encoded version %v", t.Version)
+	case t.ResourceVersion == 0:
+		err = fmt.Errorf("incorrect encoded start resourceVersion (version %s)", t.Version)
 	case t.StartKey == "":
 		err = fmt.Errorf("encoded start key empty (version %s)", t.Version)
 	}
@@ -131,7 +133,8 @@ func pageOf(log *store.Log, q *query) (page, error) {
 		if version = ""; token.ResourceVersion > 0 {
 			version, match = strconv.FormatInt(token.ResourceVersion, 10), metav1.ResourceVersionMatchExact
 		}
-	} else if version == "0" {
+	}
+	if q.opts.ResourceVersion == "0" {
 		// A real server answers from its watch cache, which has no pages.
 		limit = 0
 	}
@@ -163,6 +166,18 @@ func pageOf(log *store.Log, q *query) (page, error) {
 	return p, err
 }
 
+// unreadable is the error of a list with an object that cannot be converted (k8s.io/apiserver v0.37, pkg/storage/etcd3).
+func (req *request) unreadable(err error) error {
+	gr := req.resource.GVR.GroupResource()
+	_, text, _ := strings.Cut(err.Error(), "StorageError: ")
+	text = "StorageError: " + strings.Replace(text, "Key: /"+gr.Group, "Key: /registry/"+gr.Group, 1)
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+		Message: fmt.Sprintf("failed to read one or more %s from the storage: %s", gr, text),
+		Details: &metav1.StatusDetails{Name: "list", Group: gr.Group, Kind: gr.Resource, Causes: []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Message: text}}},
+	}}
+}
+
 func (s *Server) list(req *request, q *query) error {
 	p, err := pageOf(req.log, q)
 	if err != nil {
@@ -178,7 +193,7 @@ func (s *Server) list(req *request, q *query) error {
 		objects := make([]runtime.Object, len(p.items))
 		for i, it := range p.items {
 			if objects[i], err = req.show(it.Object); err != nil {
-				return err
+				return req.unreadable(err)
 			}
 		}
 		body, err := req.kind.AppendTable(nil, req.form, p.meta, objects)
@@ -197,7 +212,7 @@ func (s *Server) list(req *request, q *query) error {
 	objects := make([][]byte, len(p.items))
 	for i, it := range p.items {
 		if objects[i], err = req.object(it); err != nil {
-			return err
+			return req.unreadable(err)
 		}
 	}
 	done()

@@ -91,8 +91,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", query.Get("includeObject")))
 	}
-	if c := t.resource.Custom; c != nil && c.Warning != "" {
-		warn(w, []string{c.Warning})
+	if text := t.resource.Deprecation(); text != "" {
+		warn(w, []string{text})
 	}
 	req := &request{target: t, server: s, w: w, http: r, form: wire.FormOf(form.Media(), shape)}
 	if !t.resource.Can(resources.List) {

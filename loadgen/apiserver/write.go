@@ -17,6 +17,7 @@ import (
 
 	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/storm"
 )
 
@@ -73,19 +74,24 @@ func (s *Server) create(req *request) error {
 	taken := ""
 	for range 8 {
 		r, err := s.editor.Create(req.resource, body, edit)
-		if err != nil {
-			return err
-		}
-		name := r.Object.GetName()
-		ok, err := s.put(req, watch.Added, storm.ObjectKey(req.namespace, name), &r, 0, dryRun)
-		if err != nil {
-			return err
+		name, ok := "", false
+		if err == nil {
+			name = r.Object.GetName()
+			ok, err = s.put(req, watch.Added, storm.ObjectKey(req.namespace, name), &r, 0, dryRun)
 		}
 		if ok {
 			return req.answerResult(http.StatusCreated, &r)
 		}
-		if r.Object.GetGenerateName() == "" {
-			return apierrors.NewAlreadyExists(req.resource.GVR.GroupResource(), name)
+		if err == nil && r.Object.GetGenerateName() == "" {
+			exists := apierrors.NewAlreadyExists(req.resource.GVR.GroupResource(), name)
+			if o, _ := req.log.Get(storm.ObjectKey(req.namespace, name)); o != nil && o.GetDeletionTimestamp() != nil {
+				exists.ErrStatus.Message = "object is being deleted: " + exists.ErrStatus.Message
+			}
+			err = exists
+		}
+		if err != nil {
+			warn(req.w, r.Warnings)
+			return err
 		}
 		taken = name
 	}
@@ -204,6 +210,7 @@ func (s *Server) update(req *request, verb string) error {
 		return apply(req.resource, current, body, edit)
 	})
 	if err != nil {
+		warn(req.w, r.Warnings)
 		return err
 	}
 	return req.answerResult(code, &r)
@@ -356,5 +363,7 @@ func (s *Server) scale(req *request) error {
 	if err != nil {
 		return err
 	}
-	return req.answerWhole(http.StatusOK, scale)
+	kind := scale.GroupVersionKind()
+	req.kind = wire.NewKind(kind, kind.Kind+"List", false, wire.ColumnsOf(kind))
+	return req.answer(http.StatusOK, scale)
 }

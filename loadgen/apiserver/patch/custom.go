@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -124,17 +123,25 @@ func (x *edit) validate(obj, old object) error {
 	res := x.res
 	var errs field.ErrorList
 	if u, ok := obj.(*unstructured.Unstructured); ok && res.Custom != nil {
-		for _, err := range res.Custom.Validator.Validate(u.Object).Errors {
-			errs = append(errs, fieldError(err))
-		}
-		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, res.Custom.Structural, u.Object)...)
+		errs = append(res.Custom.Validate(u.Object), listtype.ValidateListSetsAndMaps(nil, res.Custom.Structural, u.Object)...)
 		if before, ok := old.(*unstructured.Unstructured); ok {
 			errs = slices.DeleteFunc(errs, func(e *field.Error) bool { return unchanged(e, before.Object, u.Object) })
 		}
 		errs = append(errs, validateScale(u, res)...)
 	}
+	if res.Custom != nil {
+		for _, f := range obj.GetFinalizers() {
+			if !strings.Contains(f, "/") && !slices.Contains(standardFinalizers, f) {
+				x.Warnings = append(x.Warnings, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers", f))
+			}
+		}
+	}
 	if old != nil && res.Typed() {
 		errs = validateBuiltin(res, x.Subresource, obj, old)
+	}
+	if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && x.Subresource == "" {
+		before, _ := old.(*apiextensionsv1.CustomResourceDefinition)
+		errs = append(errs, resources.ValidateDefinition(before, crd)...)
 	}
 	if errs = append(errs, validateMeta(res, obj, old)...); len(errs) > 0 {
 		return resources.Invalid(res.GVK.GroupKind(), obj.GetName(), errs)
@@ -179,49 +186,6 @@ func validateScale(u *unstructured.Unstructured, res *resources.Resource) (errs 
 		}
 	}
 	return errs
-}
-
-// fieldError converts a schema's error as apiextensions-apiserver does (where it needs CEL).
-func fieldError(err error) *field.Error {
-	var v *openapierrors.Validation
-	if !errors.As(err, &v) {
-		return field.Invalid(nil, "", err.Error())
-	}
-	var path *field.Path
-	if name := strings.TrimPrefix(v.Name, "."); name != "" {
-		path = field.NewPath(name)
-	}
-	value := v.Value
-	if value == nil {
-		value = ""
-	}
-	number := func(x any) int {
-		if n, ok := x.(int64); ok {
-			return int(n)
-		}
-		return -1
-	}
-	switch v.Code() {
-	case openapierrors.RequiredFailCode:
-		return field.Required(path, "")
-	case openapierrors.EnumFailCode:
-		allowed := make([]string, 0, len(v.Values))
-		for _, a := range v.Values {
-			if s, ok := a.(string); ok {
-				allowed = append(allowed, s)
-			} else if data, err := json.Marshal(a); err == nil {
-				allowed = append(allowed, string(data))
-			}
-		}
-		return field.NotSupported(path, v.Value, allowed)
-	case openapierrors.TooLongFailCode:
-		return field.TooLong(path, "", number(v.Valid))
-	case openapierrors.MaxItemsFailCode, openapierrors.TooManyPropertiesCode:
-		return field.TooMany(path, number(v.Value), number(v.Valid))
-	case openapierrors.InvalidTypeCode:
-		return field.TypeInvalid(path, value, v.Error())
-	}
-	return field.Invalid(path, value, v.Error())
 }
 
 var builtinScale = &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.replicas", StatusReplicasPath: ".status.replicas"}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,6 +120,14 @@ func warnings(err error) []string {
 func canonical(obj runtime.Object) {
 	SetDefaults(obj)
 	switch o := obj.(type) {
+	case *appsv1.DaemonSet:
+		if o.Annotations[appsv1.DeprecatedTemplateGeneration] == "" {
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, appsv1.DeprecatedTemplateGeneration, "0")
+		}
+	case *corev1.Node:
+		if o.Spec.PodCIDR != "" && len(o.Spec.PodCIDRs) == 0 {
+			o.Spec.PodCIDRs = []string{o.Spec.PodCIDR}
+		}
 	case *corev1.Namespace:
 		if o.Name != "" {
 			metav1.SetMetaDataLabel(&o.ObjectMeta, corev1.LabelMetadataName, o.Name)

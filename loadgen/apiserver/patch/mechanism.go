@@ -222,6 +222,12 @@ func (x *edit) decodePatched(patched []byte, strict []error) (object, error) {
 	switch {
 	case err == nil:
 		return obj, x.complain(append(strict, found...), invalid)
+	case !x.res.Typed() && kind.Kind != "" && kind.Version != "" && kind != x.res.GVK:
+		wrong := field.Invalid(field.NewPath("apiVersion"), kind.GroupVersion().String(), "must be "+x.res.GroupVersion().String())
+		if kind.Kind != x.res.GVK.Kind {
+			wrong = field.Invalid(field.NewPath("kind"), kind.Kind, "must be "+x.res.GVK.Kind)
+		}
+		return nil, apierrors.NewInvalid(kind.GroupKind(), x.Name, field.ErrorList{wrong})
 	case !x.res.Typed():
 		return nil, invalid(cannotHandle(x.res, kind, err, patched))
 	case apierrors.IsBadRequest(err): // another version

@@ -151,6 +151,9 @@ func (x *edit) finishCreate(obj object) error {
 		}
 	}
 	x.prepareForCreate(obj, now)
+	if x.res.Typed() {
+		SetDefaults(obj) // as a real server's store does
+	}
 	if err := x.validate(obj, nil); err != nil {
 		return err
 	}

@@ -161,7 +161,7 @@ func TestEveryBuiltin(t *testing.T) {
 	}
 	e := New()
 	for _, res := range registry.All() {
-		if !res.Can(resources.Watch) {
+		if !res.Can(resources.Watch) || res.GVK.Kind == "CustomResourceDefinition" { // which needs versions
 			continue
 		}
 		namespace := ""

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -307,7 +308,11 @@ func (x *edit) match(m object) error {
 // matchVersion implements optimistic concurrency: a write of another version is a conflict. A write
 // without a version gets the current one, except for resources that require one.
 func (x *edit) matchVersion(m, old object) error {
-	switch v := m.GetResourceVersion(); {
+	v := m.GetResourceVersion()
+	if _, err := strconv.ParseUint(v, 10, 64); v != "" && err != nil {
+		return plain(err.Error())
+	}
+	switch {
 	case v == old.GetResourceVersion():
 		return nil
 	case v != "" && v != "0":

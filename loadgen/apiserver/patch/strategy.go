@@ -171,12 +171,26 @@ func validateBuiltin(res *resources.Resource, subresource string, obj, old objec
 			errs = append(errs, field.Invalid(field.NewPath("status", "conditions"), "{"+approved+", "+denied+"}", "must specify at most one of: `"+approved+"`, `"+denied+"`"))
 		}
 	}
+	if ns, ok := obj.(*corev1.Namespace); ok && subresource == resources.Status && ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceActive {
+		errs = append(errs, field.Invalid(field.NewPath("status", "Phase"), ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty"))
+	}
+	if pod, ok := obj.(*corev1.Pod); ok && subresource == resources.Resize && qosClass(&pod.Spec) != old.(*corev1.Pod).Status.QOSClass {
+		errs = append(errs, field.Invalid(field.NewPath("spec"), qosClass(&pod.Spec), "Pod QOS Class may not change as a result of resizing"))
+	}
 	if subresource != "" {
 		return errs
 	}
 	switch o := obj.(type) {
 	case *corev1.Pod:
 		errs = validatePod(o, old.(*corev1.Pod))
+	case *corev1.Node:
+		was := &old.(*corev1.Node).Spec
+		if was.ProviderID != "" && o.Spec.ProviderID != was.ProviderID {
+			errs = append(errs, field.Invalid(field.NewPath("spec", "providerID"), nil, "field cannot be modified once set"))
+		}
+		if was.PodCIDR != "" && o.Spec.PodCIDR != was.PodCIDR {
+			forbid("spec.podCIDRs", `node updates may not change podCIDR except from "" to valid`)
+		}
 	case *schedulingv1.PriorityClass:
 		if o.Value != old.(*schedulingv1.PriorityClass).Value {
 			forbid("value", "may not be changed in an update.")
@@ -188,6 +202,10 @@ func validateBuiltin(res *resources.Resource, subresource string, obj, old objec
 		}
 		if was.Status.Phase == corev1.ClaimBound {
 			is.Spec.VolumeAttributesClassName, is.Spec.Resources.Requests = was.Spec.VolumeAttributesClassName, was.Spec.Resources.Requests
+		}
+		now, before, got := o.Spec.Resources.Requests.Storage(), was.Spec.Resources.Requests.Storage(), was.Status.Capacity.Storage()
+		if now.Cmp(*before) < 0 && now.Cmp(*got) < 0 {
+			forbid("spec.resources.requests.storage", "field can not be less than status.capacity")
 		}
 		if !apiequality.Semantic.DeepEqual(is.Spec, was.Spec) {
 			forbid("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims")
@@ -241,9 +259,12 @@ func validatePod(pod, old *corev1.Pod) (errs field.ErrorList) {
 			errs = append(errs, field.Forbidden(spec.Child("tolerations"), "existing toleration can not be modified except its tolerationSeconds"))
 		}
 	}
-	if is.ActiveDeadlineSeconds != nil && (was.ActiveDeadlineSeconds == nil || *is.ActiveDeadlineSeconds <= *was.ActiveDeadlineSeconds) {
-		is.ActiveDeadlineSeconds = was.ActiveDeadlineSeconds
+	if at := spec.Child("activeDeadlineSeconds"); was.ActiveDeadlineSeconds != nil && is.ActiveDeadlineSeconds == nil {
+		return append(errs, field.Invalid(at, nil, "must not update from a positive integer to nil value"))
+	} else if was.ActiveDeadlineSeconds != nil && *is.ActiveDeadlineSeconds > *was.ActiveDeadlineSeconds {
+		return append(errs, field.Invalid(at, *is.ActiveDeadlineSeconds, "must be less than or equal to previous value"))
 	}
+	is.ActiveDeadlineSeconds = was.ActiveDeadlineSeconds
 	is.SchedulingGates, is.Tolerations = was.SchedulingGates, was.Tolerations
 	if len(was.SchedulingGates) > 0 { // A gated pod may become more selective, which is not checked.
 		is.NodeSelector, is.Affinity = was.NodeSelector, was.Affinity

@@ -3,11 +3,10 @@ package resources
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -15,12 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/kube-openapi/pkg/schemamutation"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
 )
 
@@ -32,7 +28,7 @@ type Custom struct {
 	Schema     *spec.Schema
 	Warning    string                       // of a deprecated version, or ""
 	Structural *structuralschema.Structural // for pruning and defaults
-	Validator  *validate.SchemaValidator    // of objects
+	validator  *validate.SchemaValidator    // of objects
 	*Definition
 }
 
@@ -62,21 +58,18 @@ type definition struct {
 // stored version. The definition belongs to the registry.
 //
 // The error for an invalid definition is the API's Invalid error, which names each
-// field: the names, the scope, the stored version, the conversion, stored versions that were removed, and schemas that
-// are not structural. x-kubernetes-validations are neither checked nor run.
+// field. x-kubernetes-validations are neither compiled nor run.
 func (r *Registry) Define(old, crd *apiextensionsv1.CustomResourceDefinition) (*Resource, error) {
 	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(crd)
 	m := (*manifest)(crd)
-	errs := m.validate()
-	if want := m.Spec.Names.Plural + "." + m.Spec.Group; old != nil {
-		errs = append(errs, m.validateUpdate(old)...)
-	} else if m.Name != want {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Name, "must be spec.names.plural+\".\"+spec.group"))
-	}
+	errs := ValidateDefinition(old, crd)
 	var d *definition
 	var stored *Resource
 	if len(errs) == 0 {
-		d, stored, errs = m.definition()
+		var err error
+		if d, stored, err = m.definition(); err != nil {
+			return nil, err
+		}
 	}
 	if len(errs) == 0 {
 		r.mu.Lock()
@@ -89,6 +82,18 @@ func (r *Registry) Define(old, crd *apiextensionsv1.CustomResourceDefinition) (*
 	r.definitions[m.Name] = d
 	r.publish()
 	return stored, nil
+}
+
+// ValidateDefinition returns the errors of a definition with its defaults, which may replace an old one.
+func ValidateDefinition(old, crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	m := (*manifest)(crd)
+	errs := m.validate()
+	if old != nil {
+		errs = append(errs, m.validateUpdate(old)...)
+	} else if m.Name != m.Spec.Names.Plural+"."+m.Spec.Group {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Name, "must be spec.names.plural+\".\"+spec.group"))
+	}
+	return errs
 }
 
 // Invalid is [apierrors.NewInvalid] of the first 100 errors: their text takes the square of their number.
@@ -154,43 +159,6 @@ func (m *manifest) kind() schema.GroupKind {
 	return schema.GroupKind{Group: m.Spec.Group, Kind: m.Spec.Names.Kind}
 }
 
-// validate returns the errors of a definition, except those of its schemas.
-func (m *manifest) validate() field.ErrorList {
-	var errs field.ErrorList
-	at := field.NewPath("spec")
-	label := func(path *field.Path, value string) {
-		if value == "" {
-			errs = append(errs, field.Required(path, ""))
-			return
-		}
-		for _, msg := range utilvalidation.IsDNS1035Label(value) {
-			errs = append(errs, field.Invalid(path, value, msg))
-		}
-	}
-	switch msgs := utilvalidation.IsDNS1123Subdomain(m.Spec.Group); {
-	case m.Spec.Group == "":
-		errs = append(errs, field.Required(at.Child("group"), ""))
-	case len(msgs) > 0:
-		errs = append(errs, field.Invalid(at.Child("group"), m.Spec.Group, strings.Join(msgs, ",")))
-	case !strings.Contains(m.Spec.Group, "."):
-		errs = append(errs, field.Invalid(at.Child("group"), m.Spec.Group, "should be a domain with at least one dot"))
-	}
-	label(at.Child("names", "plural"), m.Spec.Names.Plural)
-	label(at.Child("names", "kind"), strings.ToLower(m.Spec.Names.Kind))
-	label(at.Child("names", "singular"), m.Spec.Names.Singular)
-	for i, name := range m.Spec.Names.ShortNames {
-		label(at.Child("names", "shortNames").Index(i), name)
-	}
-	if scopes := []apiextensionsv1.ResourceScope{"Cluster", "Namespaced"}; !slices.Contains(scopes, m.Spec.Scope) {
-		errs = append(errs, field.NotSupported(at.Child("scope"), m.Spec.Scope, scopes))
-	}
-	errs = append(errs, m.validateConversion(at.Child("conversion"))...)
-	if m.Spec.PreserveUnknownFields {
-		errs = append(errs, field.Invalid(at.Child("preserveUnknownFields"), true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"))
-	}
-	return append(errs, m.validateVersions(at.Child("versions"))...)
-}
-
 // validateUpdate returns the errors of a change (k8s.io/apiextensions-apiserver v0.37, pkg/apis/apiextensions/validation).
 func (m *manifest) validateUpdate(old *apiextensionsv1.CustomResourceDefinition) (errs field.ErrorList) {
 	at, status := field.NewPath("spec"), field.NewPath("status", "storedVersions")
@@ -198,7 +166,7 @@ func (m *manifest) validateUpdate(old *apiextensionsv1.CustomResourceDefinition)
 	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Names.Kind, old.Spec.Names.Kind, at.Child("names", "kind"))...)
 	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Group, old.Spec.Group, at.Child("group"))...)
 	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Names.Plural, old.Spec.Names.Plural, at.Child("names", "plural"))...)
-	for i, v := range old.Status.StoredVersions {
+	for i, v := range m.Status.StoredVersions {
 		if !slices.ContainsFunc(m.Spec.Versions, func(now apiextensionsv1.CustomResourceDefinitionVersion) bool { return now.Name == v }) {
 			errs = append(errs, field.Invalid(status.Index(i), v, fmt.Sprintf("missing from spec.versions; %[1]s was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in %[1]s and removes %[1]s from status.storedVersions", v)))
 		}
@@ -206,117 +174,17 @@ func (m *manifest) validateUpdate(old *apiextensionsv1.CustomResourceDefinition)
 	return errs
 }
 
-// validateConversion returns the errors of a conversion, which have the names of fields in kube-apiserver's sources.
-func (m *manifest) validateConversion(at *field.Path) (errs field.ErrorList) {
-	add := func(bad bool, err *field.Error) {
-		if bad {
-			errs = append(errs, err)
-		}
-	}
-	hook := m.Spec.Conversion.Webhook
-	if hook == nil {
-		hook = &apiextensionsv1.WebhookConversion{}
-	}
-	client, versions, reviews := at.Child("webhookClientConfig"), at.Child("conversionReviewVersions"), hook.ConversionReviewVersions
-	switch s := m.Spec.Conversion.Strategy; s {
-	case apiextensionsv1.NoneConverter:
-		const unset = "should not be set when strategy is not set to Webhook"
-		add(hook.ClientConfig != nil, field.Forbidden(client, unset))
-		add(len(reviews) > 0, field.Forbidden(versions, unset))
-		return errs
-	case apiextensionsv1.WebhookConverter:
-	default:
-		return field.ErrorList{field.NotSupported(at.Child("strategy"), s, []apiextensionsv1.ConversionStrategyType{apiextensionsv1.NoneConverter, apiextensionsv1.WebhookConverter})}
-	}
-	switch c := hook.ClientConfig; {
-	case c == nil:
-		add(true, field.Required(client, "required when strategy is set to Webhook"))
-	case (c.URL == nil) == (c.Service == nil):
-		add(true, field.Required(client, "exactly one of url or service is required"))
-	case c.Service != nil:
-		at := client.Child("service")
-		add(c.Service.Namespace == "", field.Required(at.Child("name"), "")) // kube-apiserver, too, confuses the two
-		add(c.Service.Name == "", field.Required(at.Child("namespace"), ""))
-		msgs := utilvalidation.IsValidPortNum(int(*c.Service.Port))
-		add(len(msgs) > 0, field.Invalid(at.Child("port"), *c.Service.Port, "port is not valid: "+strings.Join(msgs, ", ")))
-	default:
-		const form = "; desired format: https://host[/path]"
-		at := client.Child("url")
-		u, err := url.Parse(*c.URL)
-		if err != nil {
-			add(true, field.Required(at, "url must be a valid URL: "+err.Error()+form))
-			break
-		}
-		add(u.Scheme != "https", field.Invalid(at, u.Scheme, "'https' is the only allowed URL scheme"+form))
-		add(u.Host == "", field.Invalid(at, u.Host, "host must be specified"+form))
-		add(u.User != nil, field.Invalid(at, u.User.String(), "user information is not permitted in the URL"))
-		add(u.Fragment != "", field.Invalid(at, u.Fragment, "fragments are not permitted in the URL"))
-		add(u.RawQuery != "", field.Invalid(at, u.RawQuery, "query parameters are not permitted in the URL"))
-	}
-	add(len(reviews) == 0, field.Required(versions, ""))
-	for i, v := range reviews {
-		if slices.Contains(reviews[:i], v) {
-			add(true, field.Invalid(versions.Index(i), v, "duplicate version"))
-			continue
-		}
-		for _, msg := range utilvalidation.IsDNS1035Label(v) {
-			add(true, field.Invalid(versions.Index(i), v, msg))
-		}
-	}
-	add(len(reviews) > 0 && !slices.ContainsFunc(reviews, IsReviewVersion), field.Invalid(versions, reviews, "must include at least one of v1, v1beta1"))
-	return errs
-}
-
-// IsReviewVersion reports whether a version of ConversionReview is known.
-func IsReviewVersion(v string) bool { return v == "v1" || v == "v1beta1" }
-
-func (m *manifest) validateVersions(at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	seen := make(map[string]bool)
-	stored := 0
-	for i, v := range m.Spec.Versions {
-		at := at.Index(i)
-		for _, msg := range utilvalidation.IsDNS1035Label(v.Name) {
-			errs = append(errs, field.Invalid(at.Child("name"), v.Name, msg))
-		}
-		if seen[v.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
-		}
-		seen[v.Name] = true
-		if v.Storage {
-			stored++
-		}
-		root := at.Child("schema", "openAPIV3Schema")
-		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
-			errs = append(errs, field.Required(root, "schemas are required"))
-			continue
-		}
-		if s := v.Schema.OpenAPIV3Schema; s.Type != "object" {
-			errs = append(errs, field.Invalid(root.Child("type"), s.Type, "must be object at the root"))
-		}
-	}
-	if stored != 1 {
-		var names []string
-		for _, v := range m.Spec.Versions {
-			names = append(names, v.Name)
-		}
-		errs = append(errs, field.Invalid(at, strings.Join(names, ","), "must have exactly one version marked as storage version"))
-	}
-	return errs
-}
-
-// definition returns the resources of a valid manifest and the one that is stored, or the errors of its schemas.
-func (m *manifest) definition() (*definition, *Resource, field.ErrorList) {
+// definition returns the resources of a valid manifest and the one that is stored.
+func (m *manifest) definition() (*definition, *Resource, error) {
 	d := &definition{kind: m.kind()}
 	shared := &Definition{Name: m.Name, Conversion: m.Spec.Conversion, All: map[string]*Custom{}}
 	stored := schema.GroupVersionResource{Group: m.Spec.Group, Resource: m.Spec.Names.Plural}
 	stored.Version = m.Spec.Versions[slices.IndexFunc(m.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })].Name
-	var errs field.ErrorList
 	for i := range m.Spec.Versions {
 		v := &m.Spec.Versions[i]
-		custom, wrong := m.custom(v, field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema"))
-		if errs = append(errs, wrong...); len(wrong) > 0 {
-			continue
+		custom, err := m.custom(v)
+		if err != nil {
+			return nil, nil, err
 		}
 		custom.Definition, shared.All[v.Name] = shared, custom
 		res := m.resource(v, custom)
@@ -334,7 +202,21 @@ func (m *manifest) definition() (*definition, *Resource, field.ErrorList) {
 			res.Custom.Warning = res.deprecation()
 		}
 	}
-	return d, shared.Storage, errs
+	return d, shared.Storage, nil
+}
+
+// deprecations are the warnings of built-in kinds.
+var deprecations = map[schema.GroupVersionKind]string{
+	corev1.SchemeGroupVersion.WithKind("ComponentStatus"): "v1 ComponentStatus is deprecated in v1.19+",
+	corev1.SchemeGroupVersion.WithKind("Endpoints"):       "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+}
+
+// Deprecation returns the warning of a deprecated version, or "".
+func (r *Resource) Deprecation() string {
+	if r.Custom != nil {
+		return r.Custom.Warning
+	}
+	return deprecations[r.GVK]
 }
 
 // deprecation returns the warning of a deprecated version of a custom resource.
@@ -353,69 +235,22 @@ func (r *Resource) deprecation() string {
 }
 
 // custom prepares the schema of a version for all its uses.
-func (m *manifest) custom(v *apiextensionsv1.CustomResourceDefinitionVersion, at *field.Path) (*Custom, field.ErrorList) {
+func (m *manifest) custom(v *apiextensionsv1.CustomResourceDefinitionVersion) (*Custom, error) {
 	c := &Custom{Version: v, Schema: new(spec.Schema)}
-	fail := func(err error) (*Custom, field.ErrorList) {
-		return nil, field.ErrorList{field.Invalid(at, "", err.Error())}
-	}
 	var internal apiextensions.JSONSchemaProps
 	err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &internal, nil)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	if c.Structural, err = structuralschema.NewStructural(&internal); err != nil {
-		return fail(err)
-	}
-	if errs := append(structuralschema.ValidateStructural(at, c.Structural), exclusive(at, c.Structural)...); len(errs) > 0 {
-		return nil, errs
+		return nil, err
 	}
 	data, err := json.Marshal(v.Schema.OpenAPIV3Schema)
 	if err == nil {
 		err = json.Unmarshal(data, c.Schema)
 	}
-	if err != nil {
-		return fail(err)
-	}
-	walker := schemamutation.Walker{RefCallback: schemamutation.RefCallbackNoop, SchemaCallback: validated}
-	c.Validator = validate.NewSchemaValidator(walker.WalkSchema(c.Schema), nil, "", strfmt.Default)
-	return c, nil
-}
-
-// exclusive returns the parts of a schema with properties and additionalProperties.
-// In the library, this check lies in a package that needs CEL.
-func exclusive(at *field.Path, s *structuralschema.Structural) field.ErrorList {
-	if s == nil {
-		return nil
-	}
-	errs := exclusive(at.Child("items"), s.Items)
-	if s.AdditionalProperties != nil {
-		errs = append(errs, exclusive(at.Child("additionalProperties"), s.AdditionalProperties.Structural)...)
-		if len(s.Properties) > 0 {
-			errs = append(errs, field.Forbidden(at.Child("additionalProperties"), "additionalProperties and properties are mutual exclusive"))
-		}
-	}
-	for name, p := range s.Properties {
-		errs = append(errs, exclusive(at.Child("properties").Key(name), &p)...)
-	}
-	return errs
-}
-
-// validated prepares a schema for validation: a type in place of
-// x-kubernetes-int-or-string, and no unknown formats.
-func validated(s *spec.Schema) *spec.Schema {
-	either, _ := s.Extensions.GetBool("x-kubernetes-int-or-string")
-	unknown := s.Format != "" && !strfmt.Default.ContainsName(s.Format)
-	if !either && !unknown {
-		return s
-	}
-	changed := *s
-	if either {
-		changed.Type = spec.StringOrArray{"integer", "string"}
-	}
-	if unknown {
-		changed.Format = ""
-	}
-	return &changed
+	c.validator = validatorOf(c.Schema)
+	return c, err
 }
 
 func (m *manifest) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, custom *Custom) *Resource {

@@ -139,7 +139,7 @@ func TestBadCRD(t *testing.T) {
 		{"plural", "plural: widgets", "plural: Widgets", `spec.names.plural: Invalid value: "Widgets"`},
 		{"short name", "[wd]", "[W_D]", `spec.names.shortNames[0]: Invalid value: "W_D"`},
 		{"no storage", "storage: true", "storage: false", `spec.versions: Invalid value: "v1beta1,v1,v0": must have exactly one version marked as storage version`},
-		{"twice", "name: v1beta1", "name: v1", `spec.versions[1].name: Duplicate value: "v1"`},
+		{"twice", "name: v1beta1", "name: v1", `spec.versions: Invalid value: "v1,v1,v0": must contain unique version names`},
 		{"no type", "size: {type: string}", "size: {description: none}", `spec.versions[1].schema.openAPIV3Schema.properties[spec].properties[size].type: Required value`},
 		{"root type", "openAPIV3Schema: {type: object, x", "openAPIV3Schema: {type: array, x", `spec.versions[0].schema.openAPIV3Schema.type: Invalid value: "array": must be object at the root`},
 		{"no items", "size: {type: string}", "size: {type: array}", `properties[size].items: Required value`},

@@ -277,7 +277,7 @@ func responseKind(kind schema.GroupVersionKind, own schema.GroupVersion) *metav1
 
 func info() apimachineryversion.Info {
 	return apimachineryversion.Info{
-		Major: "1", Minor: "37", GitVersion: Version,
+		Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37", MinCompatibilityMajor: "1", MinCompatibilityMinor: "36", GitVersion: Version,
 		GitCommit: "0000000000000000000000000000000000000000", GitTreeState: "clean",
 		BuildDate: "1970-01-01T00:00:00Z", GoVersion: "go1.26", Compiler: "gc", Platform: "linux/amd64",
 	}

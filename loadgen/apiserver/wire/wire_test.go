@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -270,6 +271,19 @@ func TestCells(t *testing.T) {
 	data, err := os.ReadFile("testdata/tables.txt")
 	if err != nil {
 		t.Fatal(err)
+	}
+	for kind, c := range known() { // Each query has a value for an empty object.
+		o, err := scheme.Scheme.New(kind)
+		if kind.Kind == "CustomResourceDefinition" {
+			o, err = &apiextensionsv1.CustomResourceDefinition{}, nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := c.cells(o, o.(metav1.Object))
+		if len(row) != len(c.definitions) || kind.Kind != "Event" && slices.Contains(row[1:], any(unknown)) && len(row) > 2 && row[1] == unknown && row[2] == unknown {
+			t.Errorf("%s: %v in %v", kind, row, c.definitions)
+		}
 	}
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")[1:]
 	if len(lines) < 80 {

@@ -2,8 +2,8 @@
 //
 // It keeps:
 //
-//   - Numbers, booleans, null, and sizes: a replacement has the length of the original in
-//     bytes of UTF-8.
+//   - Numbers except those among values (below), booleans, null, and sizes: a replacement has the length of the
+//     original in bytes of UTF-8.
 //   - Names of fields that client-go's types have; kinds and API versions that
 //     client-go knows or that the recorded resource has.
 //   - Times; durations and quantities in fields of these types; percentages in

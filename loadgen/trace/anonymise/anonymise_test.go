@@ -433,13 +433,13 @@ func TestCustom(t *testing.T) {
 	kind := schema.GroupVersionKind{Group: "secret.example.com", Version: "v1", Kind: "Vault"}
 	in := `{"apiVersion":"secret.example.com/v1","kind":"Vault","metadata":{"name":"payroll","namespace":"finance","resourceVersion":"77"},` +
 		`"spec":{"replicas":3,"template":{"spec":{"containers":[{"image":"corp/payroll:1","resources":{"limits":{"cpu":"100m"}}}]}},` +
-		`"payrollRules":{"salary":"high"},"ref":{"kind":"Widget","apiVersion":"other.example.com/v2","name":"payroll"}},` +
+		`"payrollRules":{"salary":"high"},"data":{"pin":918273645},"ref":{"kind":"Widget","apiVersion":"other.example.com/v2","name":"payroll"}},` +
 		`"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","reason":"Payday","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`
 	out := must(a.object(kind, []byte(in)))(t)
 	if len(out) != len(in) {
 		t.Errorf("%d bytes became %d", len(in), len(out))
 	}
-	for _, s := range []string{"payroll", "finance", "corp", "salary", "high", "Widget", "other", "Payday", "Rules"} {
+	for _, s := range []string{"payroll", "finance", "corp", "salary", "high", "Widget", "other", "Payday", "Rules", "18273645"} {
 		if bytes.Contains(out, []byte(s)) {
 			t.Errorf("%q has survived in %s", s, out)
 		}

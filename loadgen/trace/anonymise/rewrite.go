@@ -79,6 +79,11 @@ func (r *rewriter) value(s shape, token []byte) {
 			r.value(child, next)
 		}
 	default:
+		if whole := digits(string(token)); s.leaf.form == opaque && whole {
+			token = append(token[:1:1], r.replacement(number, string(token[1:]))...) // no leading zero
+		} else if s.leaf.form == opaque && token[0] < 'A' {
+			token = []byte("0") // a negative number or one with a fraction
+		}
 		r.out = append(r.out, token...)
 	}
 }
