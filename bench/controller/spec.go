@@ -117,6 +117,8 @@ func (s Spec) Validate() error {
 		return bad("programs", "%d programs (allowed: 1, or 2 to compare)", len(s.Programs))
 	case s.Attach && s.InCluster:
 		return bad("attach", "programs that run elsewhere are not started")
+	case s.Server != "" && s.Server != server.Simulated && (s.Workload == "" || s.Storm.Name != ""):
+		return bad("server", "%s takes the requests of a --workload, and not the events of a storm", s.Server)
 	case s.Replicas < 0 || s.Replicas > 100:
 		return bad("replicas", "%d (allowed: 1 to 100)", s.Replicas)
 	case len(s.Programs) == 2 && slices.Contains(s.Plans, PlanExplore):

@@ -103,20 +103,6 @@
 // transform; [NewRESTClient] refuses it. client-go's detector (KUBE_CACHE_MUTATION_DETECTOR) finds a
 // violation in each object that it harms, and [Table.CheckMutations] names the type.
 // An object that is sent again with the same bytes is a new object.
-//
-// # metadata
-//
-// Objects are [metav1.PartialObjectMetadata], without kind, as those of client-go's metadata client.
-// Kinds that the scheme lacks are decoded too. So is what a server sends to that client. Into a typed
-// object or list, the whole is decoded as by clientgo-…-transform.
-//
-// The metadata is exact, and an error of it is client-go's. What stands outside metadata is measured
-// (protobuf) or its syntax checked (JSON, CBOR), but client-go also refuses values of a wrong type
-// there. JSON and protobuf are decoded with a [Table], as by shared.
-//
-// It is better to ask the server for PartialObjectMetadata (k8s.io/client-go/metadata): it then
-// sends no more than the metadata. The variant is for full objects that come in any case: a recording,
-// a connection whose bytes have other readers, a server that does not convert.
 package decode
 
 import (

@@ -141,11 +141,6 @@ func TestIsolated(t *testing.T) {
 			if n := len(kinds()); found < n/2 {
 				t.Errorf("the test found that objects of shared-readonly share memory in %d of %d objects", found, 2*n)
 			}
-			if !o.Unstructured {
-				if err := isolation(decoder(t, "metadata", o), decoder(t, "metadata", o), encode(t, o.Encoding, filled(t, podKind, 1)), none); err != nil {
-					t.Errorf("metadata: %v", err)
-				}
-			}
 		})
 	}
 }

@@ -141,7 +141,7 @@ func server(t *testing.T) *rest.Config {
 
 // TestUntyped: decoders of Go types alone refuse the option Unstructured.
 func TestUntyped(t *testing.T) {
-	for _, name := range []string{"clientgo-protobuf", "clientgo-cbor", "metadata"} {
+	for _, name := range []string{"clientgo-protobuf", "clientgo-cbor"} {
 		if _, err := New(name, Options{Unstructured: true}); !errors.Is(err, impls.ErrOptions) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -306,9 +306,6 @@ func TestObserve(t *testing.T) {
 				t.Error("decoded")
 			}
 			want := []string{" *decode.List", "MODIFIED *v1.Pod 100", " <nil>", " <nil>"}
-			if v.Name == "metadata" {
-				want[1] = "MODIFIED *v1.PartialObjectMetadata 100"
-			}
 			if !slices.Equal(log, want) {
 				t.Errorf("observed %q, want %q", log, want)
 			}

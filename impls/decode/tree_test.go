@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // jsonTree is a JSON value that keeps the order and the repetition of members.
@@ -192,8 +191,6 @@ var treeCorpus = sync.OnceValue(func() (all []func(testing.TB) *jsonTree) {
 type compared struct {
 	o        Options // with the table of all
 	d, exact Decoder
-	metadata Decoder
-	partial  runtime.Decoder
 }
 
 func comparedIn(tb testing.TB, encodings ...Encoding) (all []compared) {
@@ -205,9 +202,6 @@ func comparedIn(tb testing.TB, encodings ...Encoding) (all []compared) {
 		o.Table = NewTable(64 << 10)
 		c := compared{o: o, exact: exactly(tb, o)}
 		c.d = decoder(tb, "shared", o)
-		if !o.Unstructured && o.Scheme == nil {
-			c.metadata, c.partial = decoder(tb, "metadata", o), transformed{clientgoPartial(o.Encoding, scheme.Scheme, false)}
-		}
 		all = append(all, c)
 	}
 	return all
@@ -222,9 +216,6 @@ func (c compared) check(tb *testing.T, data []byte, what any) {
 	sameInto(tb, c.d, c.exact, data, func() runtime.Object { return &List{} }, what)
 	if obj, _, err := c.exact.Decode(data, nil, nil); err == nil && meta.IsListType(obj) {
 		sameInto(tb, c.d, c.exact, data, func() runtime.Object { return reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object) }, what)
-	}
-	if c.metadata != nil {
-		samePartial(tb, c.metadata, c.exact, c.partial, data, what)
 	}
 	defer func() {
 		if n := c.o.Table.Panics(); n > 0 {

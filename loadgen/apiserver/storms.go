@@ -29,9 +29,6 @@ type Prepared struct {
 	renumber   bool     // the versions are not those of the storm if that would make one 0
 }
 
-// Storm returns the storm.
-func (p *Prepared) Storm() *storm.Storm { return p.storm }
-
 // Prepare encodes the storm's events, within [store.DefaultBudget]. Other events and forms are
 // encoded on demand. The error wraps [storm.ErrInvalid] or is that of an object that cannot be
 // encoded. If members is true, each event is compressed in advance, too. Time and, up to the budget, memory are

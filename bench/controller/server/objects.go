@@ -82,7 +82,7 @@ func (s *real) create() error {
 		}
 		objects = later
 	}
-	return s.createStorms(w)
+	return nil
 }
 
 // createOne creates an object, and waits until what a definition defines is served.
@@ -188,7 +188,6 @@ func (w *writer) renew(u *unstructured.Unstructured) {
 		}
 	}
 	u.SetOwnerReferences(refs)
-	unstructured.RemoveNestedField(u.Object, "status", "qosClass") // of a pod, by its resources
 }
 
 // plain returns an object as the API has it.

@@ -40,8 +40,6 @@ type real struct {
 	ctx     context.Context // of all that runs
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	began   time.Time // of the storm
-	replays []*replay
 
 	mu          sync.Mutex // guards the fields below
 	open, ended int        // watches
@@ -167,10 +165,11 @@ func (s *real) Kubeconfig(client string) apiserver.Kubeconfig {
 	return apiserver.Kubeconfig{Server: s.url, CA: s.ca, Token: s.tokens[client]}
 }
 
-func (s *real) User() *rest.Config { return s.local(record.ByWorkload) }
-func (s *real) Begin(at time.Time) { s.began = at }
-func (s *real) Quiet() bool        { return s.cluster == nil || s.cluster.Quiet() }
-func (s *real) Lags() []record.Lag { return nil } // kube-apiserver does not tell
+func (s *real) User() *rest.Config         { return s.local(record.ByWorkload) }
+func (s *real) Begin(time.Time)            {}
+func (s *real) Play(context.Context) error { return nil } // It has no storm.
+func (s *real) Quiet() bool                { return s.cluster == nil || s.cluster.Quiet() }
+func (s *real) Lags() []record.Lag         { return nil } // kube-apiserver does not tell
 
 func (s *real) Await(ctx context.Context, enough func(open, ended int) bool) error {
 	for {

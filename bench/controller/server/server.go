@@ -58,7 +58,7 @@ type Setup struct {
 	Changed func(apiserver.Change) // receives each change, in order for each resource
 	Seed    int64
 	Speed   float64
-	Storms  []*apiserver.Prepared // see [apiserver.Open]
+	Storms  []*apiserver.Prepared // see [apiserver.Open]; of the simulated server alone
 	Objects []manifest.Object     // that exist before the storm
 	// Namespaces are those of the workload. The simulated server makes them as they come.
 	Namespaces []string
