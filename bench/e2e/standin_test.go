@@ -248,9 +248,11 @@ func value(pod *corev1.Pod, c corev1.Container, e corev1.EnvVar) string {
 		divisor := from.ResourceFieldRef.Divisor.MilliValue()
 		return strconv.FormatInt((q.MilliValue()+divisor-1)/divisor, 10) // Round up, as the kubelet does.
 	}
-	key, annotation := strings.CutPrefix(e.ValueFrom.FieldRef.FieldPath, "metadata.annotations['")
-	if annotation {
-		return pod.Annotations[strings.TrimSuffix(key, "']")]
+	key := e.ValueFrom.FieldRef.FieldPath
+	for prefix, values := range map[string]map[string]string{"metadata.annotations['": pod.Annotations, "metadata.labels['": pod.Labels} {
+		if name, ok := strings.CutPrefix(key, prefix); ok {
+			return values[strings.TrimSuffix(name, "']")]
+		}
 	}
 	return map[string]string{"metadata.name": pod.Name, "metadata.namespace": pod.Namespace, "spec.nodeName": pod.Spec.NodeName}[key]
 }

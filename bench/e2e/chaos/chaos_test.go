@@ -357,7 +357,7 @@ func (s *step) signalCollect(signal syscall.Signal) {
 		err = apiserver.WriteKubeconfig(s.path("kubeconfig"), apiserver.Kubeconfig{Server: url}, false)
 	}
 	if err == nil {
-		err = os.WriteFile(s.path("plan.yaml"), fmt.Appendf(nil, `{run: chaos, mode: self, pods: %d, experiment: {family: queue, variants: [clientgo-fifo, ring],
+		err = os.WriteFile(s.path("plan.yaml"), fmt.Appendf(nil, `{run: chaos, pods: %d, experiment: {family: queue, variants: [clientgo-fifo, ring],
 storm: {name: recorded-gang}, events: 3000, rounds: %d}}`, pods, podRounds), 0o600)
 	}
 	if err != nil {

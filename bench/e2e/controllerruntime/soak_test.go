@@ -616,8 +616,8 @@ func write(ctx context.Context, to dynamic.ResourceInterface, resource, name str
 			next := body(resource, name, n+1, rng.IntN(100))
 			next.SetResourceVersion(is.GetResourceVersion())
 			next.SetUID(is.GetUID())
-			if ip, ok, _ := unstructured.NestedString(is.Object, "spec", "clusterIP"); ok {
-				_ = unstructured.SetNestedField(next.Object, ip, "spec", "clusterIP")
+			if resource != "widgets" {
+				next.Object["spec"] = is.Object["spec"] // Much of it is immutable.
 			}
 			_, err = to.Update(ctx, next, metav1.UpdateOptions{})
 		}
