@@ -152,7 +152,6 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 	var wg sync.WaitGroup
 	p.began = time.Now()
 	p.recorder.Start(p.began)
-	p.server.Begin(p.began)
 	wg.Go(func() { p.watchLags(observing) })
 	for _, r := range p.programs {
 		wg.Go(func() { r.observe(observing, p.began) })

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
@@ -175,14 +175,14 @@ func (p *Plane) credentials(host string) error {
 
 // ready waits until kube-apiserver is ready, or a program ends.
 func (p *Plane) ready(ctx context.Context) error {
-	client, err := rest.HTTPClientFor(p.config)
+	client, err := discovery.NewDiscoveryClientForConfig(p.config)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
 	for {
-		err := get(ctx, client, p.config.Host+"/readyz")
+		_, err := client.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err == nil {
 			return nil
 		}
@@ -195,21 +195,6 @@ func (p *Plane) ready(ctx context.Context) error {
 			return fmt.Errorf("not ready in %v: %w", readyTime, err)
 		}
 	}
-}
-
-func get(ctx context.Context, client *http.Client, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	if res.StatusCode != http.StatusOK {
-		err = errors.New(res.Status)
-	}
-	return errors.Join(err, res.Body.Close())
 }
 
 // Ended returns an error with the last lines of a program that has ended before Stop. Otherwise it returns nil.

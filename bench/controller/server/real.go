@@ -166,7 +166,6 @@ func (s *real) Kubeconfig(client string) apiserver.Kubeconfig {
 }
 
 func (s *real) User() *rest.Config         { return s.local(record.ByWorkload) }
-func (s *real) Begin(time.Time)            {}
 func (s *real) Play(context.Context) error { return nil } // It has no storm.
 func (s *real) Quiet() bool                { return s.cluster == nil || s.cluster.Quiet() }
 func (s *real) Lags() []record.Lag         { return nil } // kube-apiserver does not tell

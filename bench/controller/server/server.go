@@ -12,7 +12,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -37,9 +36,7 @@ type Server interface {
 	// User is the configuration for the requests of the workload. Their changes have the intended time
 	// that the request's context has ([apiserver.WithIntended]).
 	User() *rest.Config
-	// Begin starts the storm. Play waits for its end.
-	Begin(at time.Time)
-	Play(ctx context.Context) error
+	Play(ctx context.Context) error // of the storm
 	// Await waits until enough returns true for the numbers of the controllers' open and ended watches.
 	Await(ctx context.Context, enough func(open, ended int) bool) error
 	// Quiet reports whether the cluster itself has nothing left to do.

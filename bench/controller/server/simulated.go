@@ -85,7 +85,6 @@ func (s *simulated) Kubeconfig(client string) apiserver.Kubeconfig {
 }
 
 func (s *simulated) User() *rest.Config             { return s.local(record.ByWorkload) }
-func (s *simulated) Begin(time.Time)                {}
 func (s *simulated) Play(ctx context.Context) error { return s.player.Run(ctx) }
 func (s *simulated) Quiet() bool                    { return s.cluster.Quiet() }
 

@@ -65,19 +65,21 @@ func Acted(free, o *Outcome, p *record.Play) Verdict {
 	return v
 }
 
-// hidden reports whether a fault kept a change from all programs until a time.
-func hidden(p *record.Play, c *record.Change, until time.Duration) bool {
+// withheld visits the faults that kept changes from programs, with the time of each.
+func withheld(p *record.Play, visit func(f *fault.Spec, from, to time.Duration)) {
 	for _, in := range p.Injections {
-		k := slices.IndexFunc(p.Faults, func(f fault.Spec) bool { return f.Name == in.Fault && f.Withholds() })
-		if k < 0 {
-			continue
-		}
-		f := &p.Faults[k]
-		if at := time.Duration(in.At); f.Aims(c.Resource) && at <= c.At && until <= at+time.Duration(f.Duration) {
-			return true
+		if k := slices.IndexFunc(p.Faults, func(f fault.Spec) bool { return f.Name == in.Fault && f.Withholds() }); k >= 0 {
+			visit(&p.Faults[k], time.Duration(in.At), time.Duration(in.At)+time.Duration(p.Faults[k].Duration))
 		}
 	}
-	return false
+}
+
+// hidden reports whether a fault kept a change from all programs until a time.
+func hidden(p *record.Play, c *record.Change, until time.Duration) (is bool) {
+	withheld(p, func(f *fault.Spec, from, to time.Duration) {
+		is = is || f.Aims(c.Resource) && from <= c.At && until <= to
+	})
+	return is
 }
 
 // Wedge judges a program that does nothing more after the last fault that kept changes from it, although it has not done what
@@ -85,11 +87,7 @@ func hidden(p *record.Play, c *record.Change, until time.Duration) bool {
 func Wedge(free, o *Outcome, p *record.Play, all []Verdict) Verdict {
 	v := Verdict{Name: Wedged}
 	var over time.Duration
-	for _, in := range p.Injections {
-		if k := slices.IndexFunc(p.Faults, func(f fault.Spec) bool { return f.Name == in.Fault && f.Withholds() }); k >= 0 {
-			over = max(over, time.Duration(in.At)+time.Duration(p.Faults[k].Duration))
-		}
-	}
+	withheld(p, func(_ *fault.Spec, _, to time.Duration) { over = max(over, to) })
 	var last time.Duration
 	for i := range p.Accesses {
 		if a := &p.Accesses[i]; a.Writes() && !a.Background() {

@@ -165,12 +165,21 @@ func contentOf(object runtime.Object) map[string]any {
 	for _, name := range []string{"creationTimestamp", "generation", "managedFields", "selfLink"} {
 		delete(meta, name)
 	}
+	annotations, _ := meta["annotations"].(map[string]any)
+	for name, value := range annotations {
+		if digits.MatchString(fmt.Sprint(value)) {
+			annotations[name] = "a number" // as of a revision, or of replicas at an earlier state
+		}
+	}
 	return out
 }
 
 var (
 	// dropped are fields that the server or chance sets.
 	dropped = []string{"uid", "resourceVersion", "nodePort", "healthCheckNodePort", "message"}
+	// counter matches a field that counts states: how many of a user's changes a controller sees depends on how quick it is.
+	counter = regexp.MustCompile(`(?i)(revision|generation|attempts?|retries|restarts?|transitions)$`)
+	digits  = regexp.MustCompile(`^\d+$`)
 	chance  = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[-+]\d\d:\d\d)`)
 )
 
@@ -183,6 +192,8 @@ func plain(v any, generation int64) any {
 			case slices.Contains(dropped, name):
 			case name == "observedGeneration" && isNumber:
 				out[name] = map[bool]string{true: "current", false: "old"}[n == generation]
+			case counter.MatchString(name) && digits.MatchString(fmt.Sprint(field)):
+				out[name] = "a number"
 			default:
 				out[name] = plain(field, generation)
 			}
