@@ -66,7 +66,7 @@ func watchable(d discovery.DiscoveryInterface) (out []schema.GroupVersionResourc
 }
 
 // follow reports the present objects of a resource, and then its changes.
-func (s *real) follow(r schema.GroupVersionResource) error {
+func (s *actual) follow(r schema.GroupVersionResource) error {
 	s.mu.Lock()
 	known := s.followed[r.GroupResource()]
 	s.followed[r.GroupResource()] = true
@@ -113,7 +113,7 @@ const maxPending = 1 << 16
 
 // follower reports the changes of a resource.
 type follower struct {
-	server   *real
+	server   *actual
 	resource schema.GroupVersionResource
 	known    map[string]*unstructured.Unstructured
 	last     time.Time        // of a change
@@ -235,7 +235,7 @@ func (f *follower) report(t watch.EventType, u *unstructured.Unstructured) error
 }
 
 // note remembers what was made in the play.
-func (s *real) note(c apiserver.Change, uid string, ours bool) {
+func (s *actual) note(c apiserver.Change, uid string, ours bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := record.ID{Resource: c.Resource.GroupResource(), Key: c.Key}
@@ -248,7 +248,7 @@ func (s *real) note(c apiserver.Change, uid string, ours bool) {
 }
 
 // followDefined follows the resource of an established definition.
-func (s *real) followDefined(u *unstructured.Unstructured) error {
+func (s *actual) followDefined(u *unstructured.Unstructured) error {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	if !slices.ContainsFunc(conditions, func(c any) bool {
 		m, _ := c.(map[string]any)
@@ -293,7 +293,7 @@ func silent(before, object runtime.Object) bool {
 const cleanTime = 2 * time.Minute
 
 // clean deletes what was made in the play, the newest first, without the finalizers of programs that have ended.
-func (s *real) clean() error {
+func (s *actual) clean() error {
 	s.mu.Lock()
 	type item struct {
 		record.ID

@@ -32,13 +32,13 @@ type writer struct {
 	collected bool
 }
 
-func (s *real) writer(by string) (*writer, error) {
+func (s *actual) writer(by string) (*writer, error) {
 	client, err := dynamic.NewForConfig(s.local(by))
 	return &writer{client, map[types.UID]types.UID{}, s.stop == nil}, err
 }
 
 // create makes the objects that exist before the storm: owners before what they own.
-func (s *real) create() error {
+func (s *actual) create() error {
 	w, err := s.writer(record.ByManifest)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *real) create() error {
 }
 
 // createOne creates an object, and waits until what a definition defines is served.
-func (s *real) createOne(w *writer, u *unstructured.Unstructured) error {
+func (s *actual) createOne(w *writer, u *unstructured.Unstructured) error {
 	mapping, err := s.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (s *real) createOne(w *writer, u *unstructured.Unstructured) error {
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
 // ensure makes a namespace unless it exists.
-func (s *real) ensure(w *writer, name string) error {
+func (s *actual) ensure(w *writer, name string) error {
 	if name == "" {
 		return nil
 	}

@@ -22,10 +22,10 @@ import (
 	"watchlab/loadgen/lifecycle"
 )
 
-// real is a kube-apiserver as the server of a play. A proxy between it and the controllers records their requests and
+// actual is a kube-apiserver as the server of a play. A proxy between it and the controllers records their requests and
 // injects the faults, and watches of all its resources report the changes. Of its own server the stand-in for the rest
 // of the cluster is that of the simulated one. Of a cluster, what was made in the play is deleted at its end.
-type real struct {
+type actual struct {
 	setup   Setup
 	config  *rest.Config       // of an administrator
 	stop    func() error       // ends a server of its own; nil for a cluster
@@ -52,7 +52,7 @@ func newReal(set Setup, config *rest.Config, stop func() error) (Server, error) 
 	config = rest.CopyConfig(config)
 	// Faults and the recorder read what the server writes. Without a limit: the loads are open loops.
 	config.DisableCompression, config.QPS, config.UserAgent = true, -1, "watchlab"
-	s := &real{setup: set, config: config, stop: stop, authors: newAuthors(), changed: make(chan struct{}), state: newState()}
+	s := &actual{setup: set, config: config, stop: stop, authors: newAuthors(), changed: make(chan struct{}), state: newState()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if stop != nil {
 		s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed, Without: set.Without})
@@ -63,7 +63,7 @@ func newReal(set Setup, config *rest.Config, stop func() error) (Server, error) 
 	return s, nil
 }
 
-func (s *real) start() (err error) {
+func (s *actual) start() (err error) {
 	if s.client, err = dynamic.NewForConfig(s.config); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *real) start() (err error) {
 }
 
 // listen starts the proxy.
-func (s *real) listen() error {
+func (s *actual) listen() error {
 	target, _, err := rest.DefaultServerUrlFor(s.config)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func watches(r *http.Request) bool {
 	return r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1"
 }
 
-func (s *real) count(open, ended int) {
+func (s *actual) count(open, ended int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open, s.ended = s.open+open, s.ended+ended
@@ -145,7 +145,7 @@ func (s *real) count(open, ended int) {
 }
 
 // fail notes an error that ends the play, and not the end of the play.
-func (s *real) fail(err error) {
+func (s *actual) fail(err error) {
 	if err == nil || s.ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
 		return
 	}
@@ -155,22 +155,22 @@ func (s *real) fail(err error) {
 }
 
 // local is the configuration of a client in this process.
-func (s *real) local(by string) *rest.Config {
+func (s *actual) local(by string) *rest.Config {
 	config := rest.CopyConfig(s.config)
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return s.authors.transport(by, rt) })
 	return config
 }
 
-func (s *real) Kubeconfig(client string) apiserver.Kubeconfig {
+func (s *actual) Kubeconfig(client string) apiserver.Kubeconfig {
 	return apiserver.Kubeconfig{Server: s.url, CA: s.ca, Token: s.tokens[client]}
 }
 
-func (s *real) User() *rest.Config         { return s.local(record.ByWorkload) }
-func (s *real) Play(context.Context) error { return nil } // It has no storm.
-func (s *real) Quiet() bool                { return s.cluster == nil || s.cluster.Quiet() }
-func (s *real) Lags() []record.Lag         { return nil } // kube-apiserver does not tell
+func (s *actual) User() *rest.Config         { return s.local(record.ByWorkload) }
+func (s *actual) Play(context.Context) error { return nil } // It has no storm.
+func (s *actual) Quiet() bool                { return s.cluster == nil || s.cluster.Quiet() }
+func (s *actual) Lags() []record.Lag         { return nil } // kube-apiserver does not tell
 
-func (s *real) Await(ctx context.Context, enough func(open, ended int) bool) error {
+func (s *actual) Await(ctx context.Context, enough func(open, ended int) bool) error {
 	for {
 		s.mu.Lock()
 		done, changed, err := enough(s.open, s.ended), s.changed, s.failed
@@ -186,7 +186,7 @@ func (s *real) Await(ctx context.Context, enough func(open, ended int) bool) err
 	}
 }
 
-func (s *real) Close() error {
+func (s *actual) Close() error {
 	var err error
 	if s.http != nil {
 		err = s.http.Close()

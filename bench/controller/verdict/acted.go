@@ -15,7 +15,7 @@ import (
 
 // acted calls differs for objects of one content, whose names the server makes up, of which there are several at a time
 // and without faults one: how many replicas there are may depend on how late the program is, a single one does not.
-func (free *Outcome) acted(o *Outcome, differs func(differing)) {
+func acted(free, o *Outcome, differs func(differing)) {
 	if o.excused {
 		return
 	}
@@ -41,7 +41,7 @@ func Acted(free, o *Outcome, p *record.Play) Verdict {
 			v.showObject(d.at, d.object, d.text)
 		}
 	}
-	free.acted(o, fail)
+	acted(free, o, fail)
 	clients := map[string]bool{}
 	for i := range p.Accesses {
 		clients[p.Accesses[i].Client] = true

@@ -294,7 +294,7 @@ func Diverge(free, o *Outcome) Verdict {
 		return v
 	}
 	differ := 0
-	free.compare(o, func(d differing) {
+	compare(free, o, func(d differing) {
 		if !free.chance[d.kind] {
 			v.Failed = true
 			differ++
@@ -317,13 +317,13 @@ type differing struct {
 func (o *Outcome) Vary(again *Outcome) {
 	if o.settled && again.settled {
 		note := func(d differing) { o.chance[d.kind] = true }
-		o.compare(again, note)
-		o.acted(again, note)
+		compare(o, again, note)
+		acted(o, again, note)
 	}
 }
 
 // compare calls differs for each difference of an outcome from that without faults.
-func (free *Outcome) compare(o *Outcome, differs func(differing)) {
+func compare(free, o *Outcome, differs func(differing)) {
 	needed := map[record.ID]bool{} // deleted, although there were not too many
 	for k := range o.deleted {
 		needed[k] = o.left[k] < o.crowds[alike{group: o.groups[k]}].n

@@ -148,11 +148,10 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 	case errors.Is(err, lab.ErrExists):
 		return badFlag("out", err)
 	case o == nil:
-		blamed := f.blame(cmd, err)
-		if blamed == err && errors.Is(err, program.ErrCommand) {
+		if _, named := errors.AsType[*manifest.Error](err); !named && errors.Is(err, program.ErrCommand) {
 			return usageError{err}
 		}
-		return blamed
+		return f.blame(cmd, err)
 	}
 	if err := errors.Join(err, report.WriteController(f.dir, o), show(cmd.OutOrStdout(), o), summarize(o)); err != nil {
 		return f.blame(cmd, err)

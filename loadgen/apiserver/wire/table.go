@@ -167,7 +167,8 @@ func isName(column string) bool { return strings.TrimLeft(column, "+") == "Name"
 func queried(names, queries []string) *Columns {
 	definitions := columns(names...)
 	code := sync.OnceValue(func() *gojq.Code {
-		query, err := gojq.Parse(columnsText[:strings.Index(columnsText, "\nv1 ")] + "[(" + strings.Join(queries, "), (") + ")]")
+		functions, _, _ := strings.Cut(columnsText, "\nv1 ")
+		query, err := gojq.Parse(functions + "[(" + strings.Join(queries, "), (") + ")]")
 		if err == nil {
 			var code *gojq.Code
 			of := func(f func(any) any) func(any, []any) any { return func(v any, _ []any) any { return f(v) } }
