@@ -174,6 +174,7 @@ var formats = regexp.MustCompile(`"(encoding/(csv|gob|json|xml)|archive/tar|comp
 // trusted are packages that import a format and need no fuzz target, each with its reason.
 var trusted = map[string]string{
 	"bench/controller":         "its Spec is read by loadgen/manifest, its result is fuzzed in bench/report",
+	"bench/controller/server":  "writes JSON, as patches",
 	"bench/controller/verdict": "writes JSON, as evidence",
 	"bench/pipeline":           "writes JSON, and reads objects that it has made itself",
 	"bench/pprof":              "reads the profiles of the runtime, in memory",

@@ -126,7 +126,7 @@ func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(p
 func FreePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
-		l, err := net.Listen("tcp", address(0))
+		l, err := apiserver.Access{}.Listen(address(0))
 		if err != nil {
 			return nil, err
 		}

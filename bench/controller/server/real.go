@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -120,7 +119,7 @@ func (s *actual) listen() error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+	l, err := apiserver.Access{}.Listen(address(0))
 	if err != nil {
 		return err
 	}
