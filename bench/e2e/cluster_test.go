@@ -233,8 +233,8 @@ func (d *clusterDriver) killed(t *testing.T) {
 	}
 	_, stderr := d.must(0, append([]string{"run", "--overlay", "kind", "--name", "killed", "--pods", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
 	d.pods.spoil = nil
-	if !strings.Contains(stderr, "pod 1: ") {
-		t.Errorf("no line names the killed pod:\n%s", stderr)
+	if !strings.Contains(stderr, "1 failed") {
+		t.Errorf("no line counts the killed pod:\n%s", stderr)
 	}
 	s := d.state("killed")
 	if s.Count(fleet.Succeeded) != 2 || s.Pods[1].Failures != 1 || s.Pods[0].Failures != 0 {
