@@ -26,7 +26,7 @@ func spec(t *testing.T, kind string) controller.Spec {
 	return controller.Spec{
 		Workload: "testdata/copies.yaml", Rules: "testdata/rules.yaml", Plans: []string{controller.PlanNone},
 		Programs: []controller.Program{{Label: controller.New, Command: copier(t, kind)}},
-		Settle:   metav1.Duration{Duration: 20 * time.Second}, Warmup: metav1.Duration{Duration: 20 * time.Second},
+		Settle:   metav1.Duration{Duration: 20 * time.Second}, Warmup: metav1.Duration{Duration: 5 * time.Minute},
 	}
 }
 
