@@ -317,7 +317,7 @@ func (r *runner) explore(ctx context.Context, program Program, round int) error 
 	// A second play without faults shows what differs by chance.
 	plans := slices.DeleteFunc(append([]plan{{name: PlanExplore + "-00"}}, r.suggested[of]...), func(p plan) bool {
 		// A program that runs elsewhere is not started again.
-		return r.spec.Attach && slices.ContainsFunc(p.faults, func(f fault.Spec) bool { return f.Name == fault.Crash || f.Name == fault.Terminate })
+		return r.spec.Attach && slices.ContainsFunc(p.faults, func(f fault.Spec) bool { return f.Ends() })
 	})
 	for i, pl := range plans {
 		spent := time.Since(began)

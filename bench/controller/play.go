@@ -92,7 +92,8 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 		}
 	}()
 	p.recorder = record.NewRecorder()
-	p.faults, err = fault.NewHooked(slices.Concat(p.prepared.marks, p.plan.faults), p.seed, fault.Hooks{
+	// The plan comes first: the record has it, and an injection the index in it.
+	p.faults, err = fault.NewHooked(slices.Concat(p.plan.faults, p.prepared.marks), p.seed, fault.Hooks{
 		Client: apiserver.ClientOf,
 		Crash: func(client string, down time.Duration) {
 			if r := p.victim(client); r != nil {

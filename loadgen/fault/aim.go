@@ -34,6 +34,9 @@ func (s *Spec) Withholds() bool {
 	return s.Name == Stall || s.Name == Skip || s.Name == OldView || s.Name == Drip
 }
 
+// Ends reports whether the fault ends a program and starts it again.
+func (s *Spec) Ends() bool { return s.Name == Crash || s.Name == Terminate }
+
 // Aims reports whether the fault is aimed at a resource, or at all.
 func (s *Spec) Aims(r schema.GroupVersionResource) bool { return matches(s.Resource, r) }
 

@@ -111,7 +111,7 @@ func NewHooked(specs []Spec, seed int64, hooks Hooks) (*Injector, error) {
 		if err := s.Validate(); err != nil {
 			return nil, fmt.Errorf("fault %d: %w", k+1, err)
 		}
-		if (s.Name == Crash || s.Name == Terminate) && hooks.Crash == nil {
+		if s.Ends() && hooks.Crash == nil {
 			return nil, fmt.Errorf("fault %d: %w", k+1, s.fail("no program is started here (watchlab controller starts one)"))
 		}
 		t, _ := s.Name.traits()

@@ -306,14 +306,17 @@ const maxDuration = Duration(365 * 24 * time.Hour)
 
 // complete fills in the default duration and count.
 func (s Spec) complete() Spec {
-	if s.Duration == 0 {
-		t, _ := s.Name.traits()
-		s.Duration = Duration(t.duration)
-	}
+	s.Duration = Duration(s.Lasts())
 	if s.Count == 0 && s.Every == 0 && s.Frames == 0 {
 		s.Count = 1
 	}
 	return s
+}
+
+// Lasts is the length of an occurrence, by default that of the fault.
+func (s *Spec) Lasts() time.Duration {
+	t, _ := s.Name.traits()
+	return cmp.Or(time.Duration(s.Duration), t.duration)
 }
 
 // String returns the text that [Parse] reads.

@@ -65,19 +65,23 @@ func Acted(free, o *Outcome, p *record.Play) Verdict {
 	return v
 }
 
-// withheld visits the faults that kept changes from programs, with the time of each.
-func withheld(p *record.Play, visit func(f *fault.Spec, from, to time.Duration)) {
+// struck visits the occurrences of the plan's faults, with the time of each.
+func struck(p *record.Play, visit func(f *fault.Spec, from, to time.Duration)) {
+	type occurrence struct{ spec, n int }
+	seen := map[occurrence]bool{}
 	for _, in := range p.Injections {
-		if k := slices.IndexFunc(p.Faults, func(f fault.Spec) bool { return f.Name == in.Fault && f.Withholds() }); k >= 0 {
-			visit(&p.Faults[k], time.Duration(in.At), time.Duration(in.At)+time.Duration(p.Faults[k].Duration))
+		if o := (occurrence{in.Spec, in.Occurrence}); in.Spec < len(p.Faults) && !seen[o] { // Others belong to the storm.
+			seen[o] = true
+			f := &p.Faults[in.Spec]
+			visit(f, time.Duration(in.At), time.Duration(in.At)+f.Lasts())
 		}
 	}
 }
 
 // hidden reports whether a fault kept a change from all programs until a time.
 func hidden(p *record.Play, c *record.Change, until time.Duration) (is bool) {
-	withheld(p, func(f *fault.Spec, from, to time.Duration) {
-		is = is || f.Aims(c.Resource) && from <= c.At && until <= to
+	struck(p, func(f *fault.Spec, from, to time.Duration) {
+		is = is || f.Withholds() && f.Aims(c.Resource) && from <= c.At && until <= to
 	})
 	return is
 }
@@ -87,7 +91,11 @@ func hidden(p *record.Play, c *record.Change, until time.Duration) (is bool) {
 func Wedge(free, o *Outcome, p *record.Play, all []Verdict) Verdict {
 	v := Verdict{Name: Wedged}
 	var over time.Duration
-	withheld(p, func(_ *fault.Spec, _, to time.Duration) { over = max(over, to) })
+	struck(p, func(f *fault.Spec, _, to time.Duration) {
+		if f.Withholds() {
+			over = max(over, to)
+		}
+	})
 	var last time.Duration
 	for i := range p.Accesses {
 		if a := &p.Accesses[i]; a.Writes() && !a.Background() {

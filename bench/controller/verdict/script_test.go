@@ -173,7 +173,8 @@ func (s *script) read(t testing.TB, words []string) {
 	switch {
 	case kind == "hits":
 		p.Injections = append(p.Injections, fault.Injection{
-			At: fault.Duration(at), Fault: fault.Name(client), Path: words[3], Occurrence: number(t, words[4]), Watch: 1,
+			Spec: max(0, slices.IndexFunc(p.Faults, func(f fault.Spec) bool { return string(f.Name) == client })),
+			At:   fault.Duration(at), Fault: fault.Name(client), Path: words[3], Occurrence: number(t, words[4]), Watch: 1,
 		})
 	case kind == "sample":
 		sample := record.Sample{At: at, Client: client, RSS: 50e6, Goroutines: 20, Files: 10}

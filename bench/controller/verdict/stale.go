@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"watchlab/bench/controller/record"
-	"watchlab/loadgen/fault"
 )
 
 // staleWrites: a write names a version of its object that is more than maxStale changes old, or is refused
@@ -91,7 +90,7 @@ type span struct{ from, to time.Duration }
 func newNews(p *record.Play) *news {
 	n := &news{takes: staleAfter, watches: map[source][]span{}}
 	for _, f := range p.Faults {
-		if f.Name == fault.Stall || f.Name == fault.Drip || f.Name == fault.OldView || f.Name == fault.Skip {
+		if f.Withholds() {
 			n.takes = max(n.takes, staleAfter+time.Duration(f.Duration))
 		}
 	}

@@ -2,7 +2,6 @@ package verdict
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -47,19 +46,11 @@ func why(p *record.Play, a *record.Access) string {
 			break
 		}
 	}
-	type occurrence struct{ spec, n int }
-	seen := map[occurrence]bool{}
-	for _, in := range p.Injections {
-		at := time.Duration(in.At)
-		if seen[occurrence{in.Spec, in.Occurrence}] || in.Fault == fault.Crash || in.Fault == fault.Terminate {
-			continue
+	struck(p, func(f *fault.Spec, from, to time.Duration) {
+		if !f.Ends() && from <= a.At && a.At < to {
+			texts = append(texts, fmt.Sprintf("%v into %s", brief(a.At-from), f))
 		}
-		seen[occurrence{in.Spec, in.Occurrence}] = true
-		k := slices.IndexFunc(p.Faults, func(f fault.Spec) bool { return f.Name == in.Fault && f.Duration > 0 })
-		if k >= 0 && at <= a.At && a.At < at+time.Duration(p.Faults[k].Duration) {
-			texts = append(texts, fmt.Sprintf("%v into %s", brief(a.At-at), p.Faults[k]))
-		}
-	}
+	})
 	for _, e := range p.Exits {
 		if e.Client == a.Client && e.At <= a.At && a.At-e.At < recently {
 			texts = append(texts, fmt.Sprintf("%v after %s had ended (%s)", brief(a.At-e.At), e.Client, e.Status))
