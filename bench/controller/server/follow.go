@@ -25,20 +25,11 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// state is what the watches of a real server have shown. The server's mu guards it.
-type state struct {
-	followed map[schema.GroupResource]bool
-	made     map[record.ID]madeObject // in the play, and there still
-}
-
+// madeObject is an object that was made in the play.
 type madeObject struct {
 	resource schema.GroupVersionResource
 	uid      string
 	at       int // number of the object
-}
-
-func newState() state {
-	return state{map[schema.GroupResource]bool{}, map[record.ID]madeObject{}}
 }
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}

@@ -32,17 +32,13 @@ type writer struct {
 	collected bool
 }
 
-func (s *actual) writer(by string) (*writer, error) {
-	client, err := dynamic.NewForConfig(s.local(by))
-	return &writer{client, map[types.UID]types.UID{}, s.stop == nil}, err
-}
-
 // create makes the objects that exist before the storm: owners before what they own.
 func (s *actual) create() error {
-	w, err := s.writer(record.ByManifest)
+	client, err := dynamic.NewForConfig(s.local(record.ByManifest))
 	if err != nil {
 		return err
 	}
+	w := &writer{client, map[types.UID]types.UID{}, s.stop == nil}
 	for _, name := range s.setup.Namespaces {
 		if err := s.ensure(w, name); err != nil {
 			return err
@@ -153,21 +149,17 @@ func (w *writer) create(ctx context.Context, r schema.GroupVersionResource, u *u
 	if w.uids[old] = made.GetUID(); u.GetName() == "" {
 		u.SetName(made.GetName())
 	}
-	if status, ok := u.Object["status"].(map[string]any); ok && len(status) > 0 {
-		return w.patch(ctx, r, u, map[string]any{"status": status}, "status")
+	status, ok := u.Object["status"].(map[string]any)
+	if !ok || len(status) == 0 {
+		return nil
 	}
-	return nil
-}
-
-// patch merges fields into an object. A resource without the subresource has none.
-func (w *writer) patch(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured, fields map[string]any, subresource ...string) error {
-	data, err := json.Marshal(fields)
+	data, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
 		return err
 	}
-	_, err = w.client.Resource(r).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, subresource...)
-	if len(subresource) > 0 && apierrors.IsNotFound(err) {
-		return nil
+	_, err = client.Patch(ctx, u.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		return nil // The resource has no such subresource.
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -44,14 +45,17 @@ type actual struct {
 	open, ended int        // watches
 	changed     chan struct{}
 	failed      error // of a watch or of the cluster
-	state
+	followed    map[schema.GroupResource]bool
+	made        map[record.ID]madeObject // in the play, and there still
 }
 
 func newReal(set Setup, config *rest.Config, stop func() error) (Server, error) {
 	config = rest.CopyConfig(config)
 	// Faults and the recorder read what the server writes. Without a limit: the loads are open loops.
 	config.DisableCompression, config.QPS, config.UserAgent = true, -1, "watchlab"
-	s := &actual{setup: set, config: config, stop: stop, authors: newAuthors(), changed: make(chan struct{}), state: newState()}
+	config.WarningHandler = rest.NoWarnings{} // of deprecated resources, which are watched like all
+	s := &actual{setup: set, config: config, stop: stop, authors: newAuthors(), changed: make(chan struct{}),
+		followed: map[schema.GroupResource]bool{}, made: map[record.ID]madeObject{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if stop != nil {
 		s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed, Without: set.Without})

@@ -99,7 +99,6 @@ func Open(name string, set Setup) (Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	set.Without = lifecycle.Parts() // The cluster has its own.
 	return newReal(set, to.Config(), nil)
 }
 
