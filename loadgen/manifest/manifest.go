@@ -27,9 +27,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -66,6 +68,23 @@ type Object struct {
 // String returns the object's kind and name with its source and line.
 func (o Object) String() string {
 	return fmt.Sprintf("%s %s (%s)", o.Kind.Kind, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, position(o.Source, o.Line))
+}
+
+// Unstructured returns the object as the API has it. It may share its content.
+func (o Object) Unstructured() (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(o.Kind)
+	return u, nil
+}
+
+// Ordered returns objects in the order of their creation: definitions, namespaces, and all else as it is.
+func Ordered(objects []Object) []Object {
+	rank := map[string]int{"CustomResourceDefinition": -2, "Namespace": -1}
+	return slices.SortedStableFunc(slices.Values(objects), func(a, b Object) int { return rank[a.Kind.Kind] - rank[b.Kind.Kind] })
 }
 
 func position(source string, line int) string {

@@ -247,16 +247,30 @@ func (s *actual) followDefined(u *unstructured.Unstructured) error {
 	}) {
 		return nil
 	}
-	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
-	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
 	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
 	for _, v := range versions {
 		if m, _ := v.(map[string]any); m["storage"] == true && m["served"] == true {
 			name, _ := m["name"].(string)
-			return s.follow(schema.GroupVersionResource{Group: group, Version: name, Resource: plural})
+			r := definedBy(u).WithVersion(name)
+			// It is established before the first lists find it.
+			err := s.await(func() error {
+				_, err := s.client.Resource(r).List(s.ctx, metav1.ListOptions{Limit: 1})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return s.follow(r)
 		}
 	}
 	return nil
+}
+
+// definedBy is the resource of a definition.
+func definedBy(u *unstructured.Unstructured) schema.GroupResource {
+	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
+	return schema.GroupResource{Group: group, Resource: plural}
 }
 
 // typed returns an object of its Go type, if there is one.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -44,16 +43,7 @@ func (s *actual) create() error {
 			return err
 		}
 	}
-	rank := func(o manifest.Object) int {
-		return slices.Index([]string{"CustomResourceDefinition", "Namespace"}, o.Kind.Kind)
-	}
-	objects := slices.Clone(s.setup.Objects)
-	slices.SortStableFunc(objects, func(a, b manifest.Object) int {
-		if x, y := rank(a), rank(b); x < 0 || y < 0 {
-			return y - x
-		}
-		return rank(a) - rank(b)
-	})
+	objects := manifest.Ordered(s.setup.Objects)
 	waiting := map[types.UID]bool{} // objects that do not exist yet
 	for _, o := range objects {
 		if m, err := meta.Accessor(o.Object); err == nil && m.GetUID() != "" {
@@ -63,14 +53,14 @@ func (s *actual) create() error {
 	for len(objects) > 0 {
 		var later []manifest.Object
 		for _, o := range objects {
-			u, err := plain(o.Object, o.Kind)
+			u, err := o.Unstructured()
 			if err == nil && len(later) < len(objects)-1 && slices.ContainsFunc(u.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return waiting[r.UID] }) {
 				later = append(later, o)
 				continue
 			}
 			if err == nil {
 				delete(waiting, u.GetUID())
-				err = s.createOne(w, u)
+				err = s.createOne(w, u.DeepCopy())
 			}
 			if err != nil {
 				return manifest.BadField("manifests", fmt.Errorf("%s:%d: %w", o.Source, o.Line, err))
@@ -96,19 +86,26 @@ func (s *actual) createOne(w *writer, u *unstructured.Unstructured) error {
 	if err := w.create(s.ctx, mapping.Resource, u); err != nil || mapping.Resource != definitions {
 		return err
 	}
-	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
-	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
-	for began := time.Now(); ; {
+	// Its watch follows what it defines, once that is served. Discovery may have it later.
+	r := definedBy(u)
+	return s.await(func() error {
 		s.mapper.Reset()
-		found, err := s.mapper.ResourceFor(schema.GroupVersionResource{Group: group, Resource: plural})
-		if err == nil {
-			// The first lists may find nothing yet.
-			if _, err = s.client.Resource(found).List(s.ctx, metav1.ListOptions{Limit: 1}); err == nil {
-				return s.follow(found)
-			}
+		_, err := s.mapper.ResourceFor(r.WithVersion(""))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err == nil && !s.followed[r] {
+			err = fmt.Errorf("%s is not served", r)
 		}
-		if time.Since(began) > servedTime {
-			return fmt.Errorf("not served in %v: %w", servedTime, err)
+		return err
+	})
+}
+
+// await tries until there is no error, for as long as a definition may take to be served.
+func (s *actual) await(try func() error) error {
+	for began := time.Now(); ; {
+		err := try()
+		if err == nil || time.Since(began) > servedTime {
+			return err
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
@@ -134,9 +131,9 @@ func (s *actual) ensure(w *writer, name string) error {
 	return w.create(s.ctx, namespaces, u)
 }
 
-// create makes an object with its status. One that is there stays, as default and kube-system do.
+// create makes an object with its status, and changes u. One that is there stays, as default and kube-system do.
 func (w *writer) create(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured) error {
-	u, old := u.DeepCopy(), u.GetUID()
+	old := u.GetUID()
 	w.renew(u)
 	client := w.client.Resource(r).Namespace(u.GetNamespace())
 	made, err := client.Create(ctx, u, metav1.CreateOptions{})
@@ -180,15 +177,4 @@ func (w *writer) renew(u *unstructured.Unstructured) {
 		}
 	}
 	u.SetOwnerReferences(refs)
-}
-
-// plain returns an object as the API has it.
-func plain(o runtime.Object, kind schema.GroupVersionKind) (*unstructured.Unstructured, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return nil, err
-	}
-	u := &unstructured.Unstructured{Object: content}
-	u.SetGroupVersionKind(kind)
-	return u, nil
 }
