@@ -264,10 +264,7 @@ func fieldsOf(c *record.Change) string {
 // change twice.
 func misses(p *record.Play, watched []schema.GroupResource) []missed {
 	var deletions, changes []missed
-	clients := map[string]bool{}
-	for i := range p.Accesses {
-		clients[p.Accesses[i].Client] = true
-	}
+	clients := p.Clients()
 	changed, marked := map[record.ID]time.Duration{}, map[record.ID]time.Duration{}
 	for i := range p.Changes {
 		c := &p.Changes[i]

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,9 +82,13 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		return out, err
 	}
+	var beside []string
+	for _, b := range p.spec.beside() {
+		beside = append(beside, b.Label)
+	}
 	// They hold the tokens.
 	defer func() {
-		for _, client := range slices.Concat(p.clients, p.spec.beside()) {
+		for _, client := range slices.Concat(p.clients, beside) {
 			dir := filepath.Join(p.dir, client)
 			err = errors.Join(err, os.RemoveAll(p.kubeconfig(client)), program.Clean(dir))
 			_ = os.Remove(dir) // if the program left it empty
@@ -121,7 +124,7 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
 	}
 	p.server, err = server.Open(p.spec.Server, server.Setup{
-		Clients: p.clients, Beside: p.spec.beside(), Changed: p.recorder.Observe, Dir: p.dir, Notify: p.notify,
+		Clients: p.clients, Beside: beside, Changed: p.recorder.Observe, Dir: p.dir, Notify: p.notify,
 		// The recorder is outside of the faults: the record has what the client met.
 		Wrap: func(h http.Handler) http.Handler { return p.recorder.Wrap(p.faults.Wrap(h)) },
 		Seed: p.seed, Speed: p.spec.Speed, Storms: p.prepared.storms, Objects: p.prepared.objects, Stages: p.prepared.stages, Without: p.spec.without(),
@@ -216,13 +219,12 @@ func (p *session) kubeconfig(client string) string { return filepath.Join(p.dir,
 
 // startBeside starts the programs that run beside and waits until they have opened their watches, if they open any.
 func (p *session) startBeside(ctx context.Context) error {
-	for _, with := range p.spec.With {
-		name, command, _ := strings.Cut(with, "=")
-		path := p.kubeconfig(name)
-		if err := apiserver.WriteKubeconfig(path, p.server.Kubeconfig(name), true); err != nil {
+	for _, b := range p.spec.beside() {
+		path := p.kubeconfig(b.Label)
+		if err := apiserver.WriteKubeconfig(path, p.server.Kubeconfig(b.Label), true); err != nil {
 			return err
 		}
-		options, err := p.optionsOf(name, path, strings.Fields(command))
+		options, err := p.optionsOf(b.Label, path, b.Command)
 		if err != nil {
 			return err
 		}
@@ -233,7 +235,7 @@ func (p *session) startBeside(ctx context.Context) error {
 		p.beside = append(p.beside, one)
 		go func() {
 			if exit := one.Exit(); !exit.Planned {
-				p.notify(fmt.Sprintf("%s ended: %s%s", name, exit.Status, lastLines(options)))
+				p.notify(fmt.Sprintf("%s ended: %s%s", b.Label, exit.Status, lastLines(options)))
 			}
 		}()
 	}

@@ -109,9 +109,8 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 			return nil, err
 		}
 	}
-	for _, with := range s.With {
-		_, command, _ := strings.Cut(with, "=")
-		if err = program.Check(strings.Fields(command)); err != nil {
+	for _, b := range s.beside() {
+		if err = program.Check(b.Command); err != nil {
 			return fail("with")
 		}
 	}

@@ -62,13 +62,13 @@ func (s Spec) without() []string {
 // besideName is that of a program beside. No replica of the controllers has one.
 var besideName = regexp.MustCompile(`^([a-z][a-z0-9]*-)*[a-z][a-z0-9]*$`)
 
-// beside are the names of With.
-func (s Spec) beside() (names []string) {
+// beside are the programs of With.
+func (s Spec) beside() (all []Program) {
 	for _, with := range s.With {
-		name, _, _ := strings.Cut(with, "=")
-		names = append(names, name)
+		name, command, _ := strings.Cut(with, "=")
+		all = append(all, Program{name, strings.Fields(command)})
 	}
-	return names
+	return all
 }
 
 // complete fills in the defaults.
@@ -132,11 +132,12 @@ func (s Spec) Validate() error {
 	case s.Settle.Duration < 0 || s.Warmup.Duration < 0:
 		return bad("settle", "a time is negative")
 	}
-	for i, with := range s.With {
-		name, command, _ := strings.Cut(with, "=")
-		if !besideName.MatchString(name) || strings.TrimSpace(command) == "" || slices.Index(s.beside(), name) < i {
-			return bad("with", "%q is not NAME=COMMAND with a name of its own", lab.Redact(with))
+	names := map[string]bool{}
+	for i, b := range s.beside() {
+		if !besideName.MatchString(b.Label) || len(b.Command) == 0 || names[b.Label] {
+			return bad("with", "%q is not NAME=COMMAND with a name of its own", lab.Redact(s.With[i]))
 		}
+		names[b.Label] = true
 	}
 	for _, part := range s.without() {
 		if !slices.Contains(lifecycle.Parts(), part) {

@@ -121,11 +121,6 @@ func (o *Result) Missing() string {
 	return "Interrupted: later plays are missing."
 }
 
-// Arguments are the flags that set the Spec, without the program.
-func (s Spec) Arguments() []string {
-	return experiment.Arguments(&s)
-}
-
 // command returns the command line that plays a fault plan of the Spec again, without the comparison.
 func (s Spec) command(program Program, faults []string, seed int64) string {
 	s.Plans, s.Seed, s.Rounds = []string{cmp.Or(strings.Join(faults, "; "), PlanNone)}, seed, 0
@@ -142,7 +137,7 @@ func (s Spec) command(program Program, faults []string, seed int64) string {
 	if s.Settle.Duration == defaultSettle {
 		s.Settle.Duration = 0
 	}
-	args := append([]string{"watchlab", "controller"}, s.Arguments()...)
+	args := append([]string{"watchlab", "controller"}, experiment.Arguments(&s)...)
 	if !s.Attach {
 		args = slices.Concat(args, []string{"--"}, program.Command)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"watchlab/bench/chart"
 	"watchlab/bench/controller"
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -106,7 +107,7 @@ func played(o *controller.Result) (terms []term) {
 	for _, p := range o.Spec.Programs {
 		terms = append(terms, term{"Program " + p.Label, []string{lab.CommandLine(p.Command)}, true})
 	}
-	return append(terms, term{"Flags", []string{lab.CommandLine(o.Spec.Arguments())}, true})
+	return append(terms, term{"Flags", []string{lab.CommandLine(experiment.Arguments(&o.Spec))}, true})
 }
 
 // playGroup holds the rounds of one program with one fault plan.

@@ -50,6 +50,15 @@ type Play struct {
 	Exits      []Exit            `json:"exits,omitempty"`
 }
 
+// Clients are the names of the replicas that have sent requests.
+func (p *Play) Clients() map[string]bool {
+	clients := map[string]bool{}
+	for i := range p.Accesses {
+		clients[p.Accesses[i].Client] = true
+	}
+	return clients
+}
+
 // Access is one request of a controller.
 type Access struct {
 	At          time.Duration // arrival

@@ -42,10 +42,7 @@ func Acted(free, o *Outcome, p *record.Play) Verdict {
 		}
 	}
 	acted(free, o, fail)
-	clients := map[string]bool{}
-	for i := range p.Accesses {
-		clients[p.Accesses[i].Client] = true
-	}
+	clients := p.Clients()
 	born := map[record.ID]*record.Change{} // of objects that have taken the place of others
 	gone := map[record.ID]bool{}
 	for i := range p.Changes {

@@ -111,10 +111,7 @@ func changing(p *record.Play, o record.ID, by time.Duration) string {
 
 // causes returns the sorted times of all changes, and of those that no controller's modification is.
 func causes(p *record.Play) (all, external []time.Duration) {
-	clients := map[string]bool{}
-	for i := range p.Accesses {
-		clients[p.Accesses[i].Client] = true
-	}
+	clients := p.Clients()
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		if c.Background() {
