@@ -422,10 +422,16 @@ func (s *step) noneBlamed(out string) {
 	}
 }
 
-// diskFull plays on a small disk that becomes full, and goes on when it has more room. The error names the cause. A
-// folder without a run is refused in one line; a run has all rounds that were finished.
+// diskFull plays on ever smaller disks until one becomes full, and goes on when it has more room. The error names the
+// cause. A folder without a run is refused in one line; a run has all rounds that were finished.
 func (s *step) diskFull() {
-	disk := s.path("disk")
+	for pages, hit := 1+s.rng.IntN(160), false; !hit && pages > 0; pages /= 2 {
+		hit = s.fillDisk(s.path("disk"+strconv.Itoa(pages)), 4*pages)
+	}
+}
+
+// fillDisk plays on a disk of so many kB and reports whether that became full.
+func (s *step) fillDisk(disk string, size int) bool {
 	if err := os.Mkdir(disk, 0o755); err != nil {
 		s.Fatal(err)
 	}
@@ -434,7 +440,7 @@ func (s *step) diskFull() {
 			s.cannot("mount: %v: %s", err, out)
 		}
 	}
-	mount(fmt.Sprintf("size=%dk", 4*(1+s.rng.IntN(160))))
+	mount(fmt.Sprintf("size=%dk", size))
 	s.Cleanup(func() {
 		if out, err := exec.Command("umount", "-l", disk).CombinedOutput(); err != nil {
 			s.Errorf("umount: %v: %s", err, out)
@@ -447,7 +453,7 @@ func (s *step) diskFull() {
 	switch {
 	case code == done: // It needs less.
 		s.whole(out)
-		return
+		return false
 	case !strings.Contains(p.Output.String(), "no space left on device"):
 		s.Errorf("the cause is not named:\n%s", p.Output)
 	}
@@ -457,6 +463,7 @@ func (s *step) diskFull() {
 	} else if text := s.run(s.command("run", "--resume", out), badInput); strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "watchlab: ") {
 		s.Errorf("not one line: %q", text)
 	}
+	return true
 }
 
 // memoryLimit halves the memory limit of a control group until the kernel kills the command or its server.
