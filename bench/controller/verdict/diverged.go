@@ -180,7 +180,11 @@ var (
 	// counter matches a field that counts states: how many of a user's changes a controller sees depends on how quick it is.
 	counter = regexp.MustCompile(`(?i)(revision|generation|attempts?|retries|restarts?|transitions)$`)
 	digits  = regexp.MustCompile(`^\d+$`)
-	chance  = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[-+]\d\d:\d\d)`)
+	// hashed matches a name that ends in the hash of a content, as those of ReplicaSets and ControllerRevisions: one for
+	// each state of its owner that the controller saw. It is the alphabet of hashes in Kubernetes (k8s.io/apimachinery v0.37,
+	// pkg/util/rand), and longer than a made-up suffix.
+	hashed = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{7,10}$`)
+	chance = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[-+]\d\d:\d\d)`)
 )
 
 func plain(v any, generation int64) any {
@@ -286,7 +290,8 @@ func (o *Outcome) crowdsOf(common func(string) string) map[alike]crowd {
 // Diverge judges the outcome of a play by that of one without faults: objects that are missing, too many or other, and
 // deletions of what is there in the end, or of a resource that is never deleted without faults. Names that one play has
 // made up stand for those of the other, also where they are mentioned. Objects with the same resource, namespace and
-// owner stand for each other if the names differ.
+// owner stand for each other if the names differ. Objects that are named by a hash of a state of their owner (ReplicaSets)
+// are compared where both plays saw that state.
 func Diverge(free, o *Outcome) Verdict {
 	v := Verdict{Name: Diverged}
 	if !free.settled || !o.settled {
@@ -331,6 +336,17 @@ func compare(free, o *Outcome, differs func(differing)) {
 	common := commonWords(free, o)
 	free, o = free.inWords(common, o), o.inWords(common, free)
 	missing, extra := map[group][]record.ID{}, map[group][]record.ID{}
+	// A state of the owner that one play has not seen is no difference, if it has seen another one.
+	seen := func(o *Outcome) map[group]bool {
+		owners := map[group]bool{}
+		for k := range o.objects {
+			if hashed.MatchString(k.Key) {
+				owners[o.groups[k]] = true
+			}
+		}
+		return owners
+	}
+	seenFree, seenHere := seen(free), seen(o)
 	contents := func(name fmt.Stringer, k record.ID, want, have any) {
 		Differences("", want, have, func(path string, want, have any) {
 			differs(differing{name.String() + path, k, o.last[k], fmt.Sprintf("%s: %s: %s, without faults %s", name, path, short(have), short(want))})
@@ -339,13 +355,13 @@ func compare(free, o *Outcome, differs func(differing)) {
 	for _, k := range sorted(free.objects) {
 		if have, ok := o.objects[k]; ok {
 			contents(k, k, free.objects[k], have)
-		} else {
-			missing[free.groups[k]] = append(missing[free.groups[k]], k)
+		} else if g := free.groups[k]; !hashed.MatchString(k.Key) || !seenHere[g] {
+			missing[g] = append(missing[g], k)
 		}
 	}
 	for _, k := range sorted(o.objects) {
-		if free.objects[k] == nil {
-			extra[o.groups[k]] = append(extra[o.groups[k]], k)
+		if g := o.groups[k]; free.objects[k] == nil && !(hashed.MatchString(k.Key) && seenFree[g]) {
+			extra[g] = append(extra[g], k)
 		}
 	}
 	all := maps.Clone(missing)
