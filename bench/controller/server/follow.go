@@ -238,8 +238,11 @@ func (s *actual) note(c apiserver.Change, uid string, ours bool) {
 	}
 }
 
-// followDefined follows the resource of an established definition.
+// followDefined follows the resource of an established definition that is not being deleted.
 func (s *actual) followDefined(u *unstructured.Unstructured) error {
+	if u.GetDeletionTimestamp() != nil {
+		return nil
+	}
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	if !slices.ContainsFunc(conditions, func(c any) bool {
 		m, _ := c.(map[string]any)

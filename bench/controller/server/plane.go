@@ -173,6 +173,11 @@ func (p *Plane) credentials(host string) error {
 	return apiserver.WriteKubeconfig(p.Path("kubeconfig"), apiserver.Kubeconfig{Server: host, CA: certificate, Token: token}, false)
 }
 
+// readyPaths answer when kube-apiserver is ready and has made its own namespaces, which it does later.
+var readyPaths = []string{
+	"/readyz", "/api/v1/namespaces/kube-system", "/api/v1/namespaces/kube-public", "/api/v1/namespaces/kube-node-lease", "/api/v1/namespaces/default",
+}
+
 // ready waits until kube-apiserver is ready, or a program ends.
 func (p *Plane) ready(ctx context.Context) error {
 	client, err := discovery.NewDiscoveryClientForConfig(p.config)
@@ -181,10 +186,13 @@ func (p *Plane) ready(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
-	for {
-		_, err := client.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	for at := 0; ; {
+		_, err := client.RESTClient().Get().AbsPath(readyPaths[at]).DoRaw(ctx)
 		if err == nil {
-			return nil
+			if at++; at == len(readyPaths) {
+				return nil
+			}
+			continue
 		}
 		if err := p.Ended(); err != nil {
 			return err
