@@ -46,7 +46,8 @@ type Spec struct {
 	InCluster bool     `json:"inCluster,omitempty" flag:"in-cluster" help:"give the program the configuration of a pod, not KUBECONFIG"`
 	Attach    bool     `json:"attach,omitempty" flag:"attach" help:"the program runs elsewhere; print its kubeconfig"`
 	Metrics   string   `json:"metrics,omitempty" flag:"metrics" help:"URL of the program's metrics (default: that of {metrics})"`
-	// Settle is the longest time that the programs may take to become quiet after the storm (default 30s).
+	// Settle is the longest time that the programs may take to become quiet after the storm, or after they came to
+	// another object (default 30s).
 	Settle metav1.Duration `json:"settle,omitzero" flag:"settle" help:"longest time to become quiet after the storm (default 30s)"`
 	// Warmup is the longest time from the start of the programs to their first watch (default 1m).
 	Warmup metav1.Duration `json:"warmup,omitzero"`

@@ -384,7 +384,8 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 		}
 		done := quiet != nil && !unmet && time.Now().After(act.Retry) &&
 			time.Since(act.Useless) >= p.timing.quiet && time.Since(settling) >= 2*took
-		if done || time.Since(settling) > p.spec.Settle.Duration+p.quietTime() || p.ended() && quiet != nil {
+		late := min(time.Since(settling), time.Since(act.Progress)) > p.spec.Settle.Duration+p.quietTime()
+		if done || late || p.ended() && quiet != nil {
 			break
 		}
 		if err := p.wait(ctx, pollPeriod); err != nil {

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/apiserver"
 )
@@ -37,7 +39,9 @@ type Recorder struct {
 	known    map[ID]uint64        // newest version that a change or an answer showed
 	locks    map[ID]bool          // objects other than leases that leaders lock
 	writers  map[writer]rhythm
-	leader   string // client that has written a lock last
+	steps    map[step]bool        // those so far; see [Activity].Progress
+	made     map[types.UID]string // client that has made an object
+	leader   string               // client that has written a lock last
 	activity Activity[time.Duration]
 }
 
@@ -45,6 +49,9 @@ type Recorder struct {
 // [Access.Background] does not count.
 type Activity[T any] struct {
 	Changed T // last change by a client or the lifecycle
+	// Progress is the last change by a client with which it came to another object that it has not made itself: the first
+	// one of it, or of what that owns. A loop makes none, a client with a backlog does.
+	Progress T
 	Wrote   T // end of the last write by a client
 	Useless T // end of the last write without a change
 	// Again is the time until which the next write is due of a client that writes an object at regular intervals:
@@ -69,6 +76,7 @@ type rhythm struct {
 func NewRecorder() *Recorder {
 	return &Recorder{
 		base: time.Now(), watches: map[*flight]struct{}{}, known: map[ID]uint64{}, locks: map[ID]bool{}, writers: map[writer]rhythm{},
+		steps: map[step]bool{}, made: map[types.UID]string{},
 	}
 }
 
@@ -102,6 +110,7 @@ func (r *Recorder) Observe(c apiserver.Change) {
 	default:
 		if !out.Background() {
 			r.activity.Changed = out.At
+			r.progress(&out)
 		}
 	}
 }
@@ -224,12 +233,38 @@ func (r *Recorder) Leader() string {
 	return r.leader
 }
 
+// step is the first change of objects of a resource by a client, of an object or of what that owns.
+type step struct {
+	client   string
+	resource schema.GroupResource
+	of       types.UID
+}
+
+// progress notes a step. The caller holds mu.
+func (r *Recorder) progress(c *Change) {
+	o, ok := c.Object.(metav1.Object)
+	if !ok {
+		return
+	}
+	of := o.GetUID()
+	if c.Type == watch.Added {
+		r.made[of] = c.By
+	}
+	if owner := metav1.GetControllerOfNoCopy(o); owner != nil && r.made[of] == c.By {
+		of = owner.UID
+	}
+	if s := (step{c.By, c.Resource.GroupResource(), of}); r.made[of] != c.By && !r.steps[s] {
+		r.steps[s] = true
+		r.activity.Progress = c.At
+	}
+}
+
 // Activity returns the times so far, and that of NewRecorder for those that never were.
 func (r *Recorder) Activity() Activity[time.Time] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.activity
-	return Activity[time.Time]{r.base.Add(a.Changed), r.base.Add(a.Wrote), r.base.Add(a.Useless), r.base.Add(a.Again), r.base.Add(a.Retry)}
+	return Activity[time.Time]{r.base.Add(a.Changed), r.base.Add(a.Progress), r.base.Add(a.Wrote), r.base.Add(a.Useless), r.base.Add(a.Again), r.base.Add(a.Retry)}
 }
 
 // Result returns the accesses so far in order of their end, and the changes in order of Observe. An open watch

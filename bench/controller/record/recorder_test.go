@@ -376,8 +376,47 @@ func TestActivity(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(step.method, step.path, strings.NewReader("{}")))
 			a := r.Activity()
 			since := func(at time.Time) time.Duration { return at.Sub(began) / time.Second }
-			if got := (record.Activity[time.Duration]{since(a.Changed), 0, since(a.Useless), since(a.Again), since(a.Retry)}); got != step.want {
+			if got := (record.Activity[time.Duration]{Changed: since(a.Changed), Useless: since(a.Useless), Again: since(a.Again), Retry: since(a.Retry)}); got != step.want {
 				t.Errorf("%s: %v, want %v", step.name, got, step.want)
+			}
+		}
+	})
+}
+
+// TestProgress: a client makes progress when it comes to another object, or to the children of one, and not by what it
+// does over and over.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := record.NewRecorder()
+		began := time.Now()
+		for _, c := range []struct {
+			by, uid, owner string
+			t              watch.EventType
+			want           bool
+		}{
+			{record.ByWorkload, "a", "", watch.Added, false},
+			{record.ByWorkload, "b", "", watch.Added, false},
+			{"new-0", "a", "", watch.Modified, true},
+			{"new-0", "a", "", watch.Modified, false},
+			{"new-1", "a", "", watch.Modified, true},
+			{"new-0", "child-1", "b", watch.Added, true},
+			{"new-0", "child-2", "b", watch.Added, false},
+			{"new-0", "b", "", watch.Modified, true},
+			{"new-0", "own", "", watch.Added, false},
+			{"new-0", "own", "", watch.Modified, false},
+			{"new-0", "grandchild", "own", watch.Added, false},
+			{"new-1", "own", "", watch.Modified, true},
+		} {
+			time.Sleep(time.Second)
+			resource := "replicasets"
+			o := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(c.uid)}}
+			if c.owner != "" {
+				resource = "pods"
+				o.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(c.owner), Controller: new(true)}}
+			}
+			r.Observe(apiserver.Change{By: c.by, Type: c.t, Resource: v1.SchemeGroupVersion.WithResource(resource), Key: "a/" + c.uid, Object: o, At: time.Now()})
+			if got := r.Activity().Progress.Equal(time.Now()); got != c.want || !r.Activity().Changed.After(began) && c.by != record.ByWorkload {
+				t.Errorf("%+v: progress %t", c, got)
 			}
 		}
 	})

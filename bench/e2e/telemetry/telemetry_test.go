@@ -32,7 +32,7 @@ func run(t *testing.T, env ...string) (o lab.Outcome, stderr string) {
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, programs.Watchlab(t), "run", "--ignore-host", "--family", "queue", "--impl", "clientgo-fifo,ring",
-		"--storm", "recorded-gang", "--pace", "max,20000", "--rounds", "1", "-o", "json", "--metrics-addr", "127.0.0.1:0")
+		"--storm", "recorded-gang", "--pace", "max,20000", "--lag-budget", "1m", "--rounds", "1", "-o", "json", "--metrics-addr", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), env...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
