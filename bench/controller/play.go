@@ -40,6 +40,7 @@ var defaultTiming = timing{
 }
 
 const (
+	backlog    = 10               // of the settle time, at most, for programs that come to one object after the other
 	reopening  = 90 * time.Second // for watches that a fault has ended: a Reflector waits up to 60 s
 	pollPeriod = 100 * time.Millisecond
 	besideTime = 20 * time.Second // in which a program beside opens its first watch, if it opens any
@@ -384,7 +385,8 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 		}
 		done := quiet != nil && !unmet && time.Now().After(act.Retry) &&
 			time.Since(act.Useless) >= p.timing.quiet && time.Since(settling) >= 2*took
-		late := min(time.Since(settling), time.Since(act.Progress)) > p.spec.Settle.Duration+p.quietTime()
+		settled := p.spec.Settle.Duration + p.quietTime()
+		late := time.Since(settling) > settled && time.Since(act.Progress) > settled || time.Since(settling) > backlog*settled
 		if done || late || p.ended() && quiet != nil {
 			break
 		}

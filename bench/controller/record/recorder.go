@@ -52,8 +52,8 @@ type Activity[T any] struct {
 	// Progress is the last change by a client with which it came to another object that it has not made itself: the first
 	// one of it, or of what that owns. A loop makes none, a client with a backlog does.
 	Progress T
-	Wrote   T // end of the last write by a client
-	Useless T // end of the last write without a change
+	Wrote    T // end of the last write by a client
+	Useless  T // end of the last write without a change
 	// Again is the time until which the next write is due of a client that writes an object at regular intervals:
 	// its own write wakes it, or a timer does. Retry is that of the next try of a failed write, whose intervals
 	// double.
@@ -233,27 +233,28 @@ func (r *Recorder) Leader() string {
 	return r.leader
 }
 
-// step is the first change of objects of a resource by a client, of an object or of what that owns.
+// step is the first change of an object by a client, or of what that owns.
 type step struct {
-	client   string
-	resource schema.GroupResource
-	of       types.UID
+	client string
+	ID               // without a key for what is owned
+	owner  types.UID // of what the client has made
 }
 
-// progress notes a step. The caller holds mu.
+// progress notes a step. What a client deletes may be made again without end. The caller holds mu.
 func (r *Recorder) progress(c *Change) {
 	o, ok := c.Object.(metav1.Object)
-	if !ok {
+	if !ok || c.By == ByLifecycle || c.Type == watch.Deleted {
 		return
 	}
-	of := o.GetUID()
+	s, of := step{client: c.By, ID: c.ID()}, o.GetUID()
 	if c.Type == watch.Added {
 		r.made[of] = c.By
 	}
 	if owner := metav1.GetControllerOfNoCopy(o); owner != nil && r.made[of] == c.By {
 		of = owner.UID
+		s.Key, s.owner = "", of
 	}
-	if s := (step{c.By, c.Resource.GroupResource(), of}); r.made[of] != c.By && !r.steps[s] {
+	if r.made[of] != c.By && !r.steps[s] {
 		r.steps[s] = true
 		r.activity.Progress = c.At
 	}
