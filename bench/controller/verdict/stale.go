@@ -91,7 +91,7 @@ func newNews(p *record.Play) *news {
 	n := &news{takes: staleAfter, watches: map[source][]span{}}
 	for _, f := range p.Faults {
 		if f.Withholds() {
-			n.takes = max(n.takes, staleAfter+time.Duration(f.Duration))
+			n.takes = max(n.takes, staleAfter+f.Lasts())
 		}
 	}
 	for i := range p.Accesses {
