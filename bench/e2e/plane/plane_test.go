@@ -15,6 +15,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/record"
@@ -136,7 +137,8 @@ func playOn(t *testing.T, workload, on string) played {
 		if err := dec.Decode(&c); err != nil {
 			t.Fatal(err)
 		}
-		if slices.Contains(compared, c.Resource.GroupResource().String()) && c.By != record.ByManifest {
+		there := c.By == record.ByManifest || c.By == "" && c.Type == watch.Added // before the play
+		if slices.Contains(compared, c.Resource.GroupResource().String()) && !there {
 			out.counts[fmt.Sprintf("%s %s by %s", c.Type, c.Resource.GroupResource(), cmp.Or(c.By, "nobody"))]++
 		}
 	}
