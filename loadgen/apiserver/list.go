@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/sharding"
 
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/source/stream"
@@ -47,9 +46,7 @@ func (s *Server) parseQuery(raw string, t *target) (*query, error) {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	var err error
-	if q.filter, err = newFilter(t, o.LabelSelector, o.FieldSelector); err == nil && s.opts.ShardedListAndWatch && o.ShardSelector != "" {
-		q.filter.shards, err = parseShards(o.ShardSelector)
-	}
+	q.filter, err = newFilter(t, o.LabelSelector, o.FieldSelector)
 	return q, err
 }
 
@@ -146,9 +143,6 @@ func pageOf(log *store.Log, q *query) (page, error) {
 		return page{}, err
 	}
 	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
-	if q.filter.shards != nil {
-		p.meta.ShardInfo = &metav1.ShardInfo{Selector: q.filter.shards.String()}
-	}
 	state := log.State(log.At(at), q.filter.prefix(), after)
 	if q.filter.selects() {
 		state = slices.DeleteFunc(state, func(e *storm.Event) bool { return !q.filter.matches(e.Key, e.Object) })
@@ -238,11 +232,10 @@ func (s *Server) get(req *request) error {
 
 // filter selects the objects of a request. The zero value selects all.
 type filter struct {
-	namespace string          // empty for all namespaces and for cluster-scoped resources
-	labels    labels.Selector // nil matches every object
-	fields    fields.Selector // nil matches every object
-	values    values          // of the selectable fields
-	shards    sharding.Selector
+	namespace string                                       // empty for all namespaces and for cluster-scoped resources
+	labels    labels.Selector                              // nil matches every object
+	fields    fields.Selector                              // nil matches every object
+	values    values                                       // of the selectable fields
 	show      func(runtime.Object) (runtime.Object, error) // reads an object for fields; nil if it is kept as requested
 }
 
@@ -282,7 +275,7 @@ func newFilter(t *target, byLabel labels.Selector, byField fields.Selector) (fil
 func (f *filter) all() bool { return f.namespace == "" && !f.selects() }
 
 // selects reports whether the request has a selector.
-func (f *filter) selects() bool { return f.labels != nil || f.fields != nil || f.shards != nil }
+func (f *filter) selects() bool { return f.labels != nil || f.fields != nil }
 
 // prefix is the common prefix of the objects' keys.
 func (f *filter) prefix() string {
@@ -305,11 +298,6 @@ func (f *filter) matches(key string, o runtime.Object) bool {
 	}
 	if f.labels != nil && !f.labels.Matches(labels.Set(m.GetLabels())) {
 		return false
-	}
-	if f.shards != nil {
-		if in, err := f.shards.Matches(o); err != nil || !in {
-			return false
-		}
 	}
 	if f.fields != nil && f.show != nil {
 		if o, err = f.show(o); err != nil {

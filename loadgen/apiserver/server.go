@@ -90,9 +90,6 @@ type Options struct {
 	Graceful bool
 	// ForeignNamespaces leaves a namespace that is being deleted to a client that empties and finalizes it.
 	ForeignNamespaces bool
-	// ShardedListAndWatch honours the parameter shardSelector, as kube-apiserver does with the feature gate of that name,
-	// which is off by default; without it both ignore the parameter.
-	ShardedListAndWatch bool
 	// Changed is called for each event that becomes visible: in the order of its resource, after watches
 	// can see it, and before a request that could depend on it ends. Open reports the initial lists. It
 	// holds up writes and releases of the resource; it must be quick and must not call the server.

@@ -27,7 +27,6 @@ type ServiceOptions struct {
 	Speed   float64           // how many times as fast the storm is played
 	Start   int               // watches that start the storm; 0 for now
 	Repeat  int               // times that it is played; 0 for endless
-	Sharded bool              // see [Options].ShardedListAndWatch
 
 	Access     Access
 	Address    string // host:port to listen on
@@ -91,7 +90,7 @@ func (s *Service) open() (err error) {
 		return manifest.BadField("faults", err)
 	}
 	injector := s.injector
-	opts := Options{ShardedListAndWatch: s.Sharded, Wrap: func(h http.Handler) http.Handler {
+	opts := Options{Wrap: func(h http.Handler) http.Handler {
 		return RequireToken(s.Access.Token, injector.Wrap(h))
 	}}
 	if s.server, err = Open(opts, s.prepared...); err != nil {

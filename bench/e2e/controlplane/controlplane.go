@@ -37,7 +37,6 @@ type Options struct {
 	Controllers bool   // start controller-manager and scheduler too
 	Audited     string // a group of users whose requests are in AuditLog; empty for none
 	APIServer   string // path of another kube-apiserver than the pinned one
-	Gates       string // --feature-gates of kube-apiserver; empty for the defaults
 }
 
 // ControlPlane is a running control plane. Its files are in temporary folders that Stop removes.
@@ -82,9 +81,6 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 			return nil, err
 		}
 		flags = append(flags, "--audit-policy-file", filepath.Join(c.dir, "audit.yaml"), "--audit-log-path", c.AuditLog())
-	}
-	if opts.Gates != "" {
-		flags = append(flags, "--feature-gates", opts.Gates)
 	}
 	c.Plane, err = server.Start(context.WithoutCancel(ctx), server.PlaneOptions{
 		Etcd: paths["etcd"], APIServer: paths["kube-apiserver"], Logs: c.dir, Flags: flags,

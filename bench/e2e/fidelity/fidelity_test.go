@@ -144,7 +144,7 @@ func (s *Server) define(t *testing.T) {
 // realAnswers starts a kube-apiserver. It runs no controllers: their writes would
 // appear in the answers of one server only.
 func realAnswers(t *testing.T) *Server {
-	cp := controlplane.ForTest(t, controlplane.Options{Gates: "ShardedListAndWatch=true"})
+	cp := controlplane.ForTest(t, controlplane.Options{})
 	s := newServer(t, "kube-apiserver "+cp.Release(), cp.Config())
 	s.Forget = func(ctx context.Context) error { return compact(ctx, cp) }
 	return s
@@ -174,7 +174,7 @@ func compact(ctx context.Context, cp *controlplane.ControlPlane) error {
 
 // simulatedAnswers starts the server of `watchlab serve`.
 func simulatedAnswers(t *testing.T) *Server {
-	srv, err := apiserver.Open(apiserver.Options{Retain: simulatedHistory, ShardedListAndWatch: true})
+	srv, err := apiserver.Open(apiserver.Options{Retain: simulatedHistory})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,6 @@ type service struct {
 	bind      string
 	port      uint16
 	tokenFile string
-	gates     string // feature gates
 	manifests manifest.Options
 	opts      apiserver.ServiceOptions
 }
@@ -76,7 +75,6 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	fl.BoolVar(&v.opts.Overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
 	fl.IntVar(&v.opts.Start, "start", 1, "watches that start storm and faults; 0 for now")
 	fl.IntVar(&v.opts.Repeat, "repeat", 1, "times that the storm is played; 0 for endless")
-	fl.StringVar(&v.gates, "feature-gates", "", "ShardedListAndWatch=true honours shardSelector, as kube-apiserver's flag does (default none)")
 	fl.Float64Var(&v.opts.Speed, "speed", 1, "how many times as fast the storm is played")
 	return cmd
 }
@@ -94,8 +92,6 @@ func (v *service) check() error {
 		return badFlag("repeat", errors.New("needs --storm"))
 	case !(o.Speed > 0) || o.Speed > 1e6:
 		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", o.Speed))
-	case v.gates != "" && v.gates != "ShardedListAndWatch=true":
-		return badFlag("feature-gates", fmt.Errorf("%q is not allowed (allowed: ShardedListAndWatch=true)", v.gates))
 	case o.Access.TLS && o.Kubeconfig == "":
 		return badFlag("kubeconfig-out", errors.New("is needed: it holds the CA and the token (or --tls=false, for plain HTTP)"))
 	case o.Access.Insecure && o.Kubeconfig == "" && v.tokenFile == "":
@@ -128,7 +124,6 @@ func (v *service) load(ctx context.Context, stdin io.Reader, stderr io.Writer) (
 		return err
 	}
 	o := &v.opts
-	o.Sharded = v.gates != ""
 	if o.Access.Token, err = v.readToken(); err != nil {
 		return err
 	}
