@@ -29,7 +29,8 @@ func (b *base) Resync() error { return nil }
 func (b *base) HasSynced() bool                     { return b.initial.HasSynced() }
 func (b *base) HasSyncedChecker() cache.DoneChecker { return b.initial }
 
-// front is the consumer's side of a queue with one consumer at a time.
+// front is the API of a queue with one consumer at a time. Its producers send each call as an item to the
+// engine, whose owner folds it.
 type front struct {
 	base
 	engine engine
@@ -45,6 +46,9 @@ type engine interface {
 	// take removes the next object. It waits for one, and returns false when the
 	// queue is closed and empty.
 	take() (obj any, epoch uint32, ok bool)
+	push(i item) error
+	// settle folds all items that were pushed before.
+	settle()
 }
 
 // Pop implements [cache.Queue].
@@ -62,47 +66,33 @@ func (q *front) Pop(process cache.PopProcessFunc) (any, error) {
 	return obj, process(obj, !q.initial.HasSynced())
 }
 
-// producers is the API of a queue whose producers send each call as an item to the
-// sink, whose owner folds it.
-type producers struct {
-	front
-	sink sink
-}
-
-// sink is the storage behind a [producers].
-type sink interface {
-	push(i item) error
-	// settle folds all items that were pushed before.
-	settle()
-}
-
-func (q *producers) Add(obj any) error    { return q.event(put, obj) }
-func (q *producers) Update(obj any) error { return q.event(put, obj) }
+func (q *front) Add(obj any) error    { return q.event(put, obj) }
+func (q *front) Update(obj any) error { return q.event(put, obj) }
 
 // Delete removes an object's key from the queue.
-func (q *producers) Delete(obj any) error { return q.event(remove, obj) }
+func (q *front) Delete(obj any) error { return q.event(remove, obj) }
 
-func (q *producers) event(k kind, obj any) error {
+func (q *front) event(k kind, obj any) error {
 	// The owner makes the key; an object whose key cannot be read is refused here.
 	if err := q.keys.Check(obj); err != nil {
 		return err
 	}
 	q.initial.Touch()
-	return q.sink.push(item{obj, k})
+	return q.engine.push(item{obj, k})
 }
 
 // Replace drops all queued keys and queues the list; of several objects with one
 // key the last one. After an error the queue is unchanged. O(list + queued).
-func (q *producers) Replace(list []any, _ string) error {
+func (q *front) Replace(list []any, _ string) error {
 	r, err := newReplacement(q.keys, list)
 	if err != nil {
 		return err
 	}
 	r.first = q.initial.Claim()
-	if err := q.sink.push(item{r, replace}); err != nil {
+	if err := q.engine.push(item{r, replace}); err != nil {
 		return err
 	}
-	q.sink.settle()
+	q.engine.settle()
 	return nil
 }
 

@@ -34,7 +34,7 @@ type inbox = ring.Queue[item]
 // came with a list. The slots of merged items stay in use as far as queued keys
 // need them; the others are freed. So Capacity may be much larger than the inbox.
 type buffered struct {
-	producers
+	front
 	inbox  inbox // safe for all producers; only the holder of owner takes from it
 	closed atomic.Bool
 	// size is the number of slots of the inbox. slack is Capacity minus size.
@@ -70,8 +70,8 @@ func newBuffered(o Options, name string, newInbox func(size int) (inbox, error))
 	if err != nil {
 		return nil, err
 	}
-	q := &buffered{producers: producers{front: front{base: newBase(o, name)}}, inbox: in, size: size, slack: o.Capacity - size, step: 1}
-	q.engine, q.sink = q, q
+	q := &buffered{front: front{base: newBase(o, name)}, inbox: in, size: size, slack: o.Capacity - size, step: 1}
+	q.engine = q
 	q.backlog = q.newBacklog()
 	q.back.L = &q.owner
 	q.yielder.Init()

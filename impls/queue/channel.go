@@ -18,7 +18,7 @@ func channelVariant() Variant {
 // The owner runs from the construction of the queue to Close, drained or not. A
 // queue that is not closed keeps its goroutine.
 type channel struct {
-	producers
+	front
 	slots   ring.Slots
 	mail    *ring.Mailbox[letter, answer]
 	answers chan answer // used by the consumer
@@ -44,11 +44,11 @@ const channelSize = 4096 // enough that a producer seldom waits for the owner to
 
 func newChannel(o Options) *channel {
 	q := &channel{
-		producers: producers{front: front{base: newBase(o, "channel")}},
-		mail:      ring.NewMailbox[letter, answer](channelSize),
-		answers:   make(chan answer, 1),
+		front:   front{base: newBase(o, "channel")},
+		mail:    ring.NewMailbox[letter, answer](channelSize),
+		answers: make(chan answer, 1),
 	}
-	q.engine, q.sink = q, q
+	q.engine = q
 	q.slots.Init(o.Capacity, nil)
 	go q.mail.Own(&owner{channel: q, backlog: q.newBacklog()})
 	return q
@@ -121,7 +121,7 @@ func (w *owner) Answer(q ring.Question) (a answer, ok bool) {
 	return a, true
 }
 
-// push implements [sink]. It waits for room if the item needs some.
+// push implements [engine]. It waits for room if the item needs some.
 func (q *channel) push(i item) error {
 	if !q.slots.TryTake() {
 		folded := make(chan bool, 1)

@@ -160,7 +160,7 @@ func (q *sharded) Delete(obj any) error {
 	return nil
 }
 
-// Replace is that of [producers]. O(list).
+// Replace is that of [front]. O(list).
 func (q *sharded) Replace(list []any, _ string) error {
 	r, err := newReplacement(q.keys, list)
 	if err != nil {
