@@ -56,8 +56,9 @@ func Names() []string {
 //	  delete: {at: 30s, rate: 20, share: 0.5, propagation: Foreground}
 //
 // A change patches a random object, or its subresource, and takes the values of each field in turn; {n} in a
-// value is the number of the change, and {now} the time of the request, as in a renewTime. delete deletes a
-// random share (default: all). Unknown fields are errors. An error is a [*manifest.Error].
+// value is the number of the change, and {now} the time of the request, as in a renewTime. A field may be in an item of a
+// list of the object, as in spec.template.spec.containers[0].image. delete deletes a random share (default: all).
+// Unknown fields are errors. An error is a [*manifest.Error].
 func Read(name string, seed int64) (*Workload, error) {
 	if slices.Contains(Names(), name) {
 		data, err := builtin.ReadFile("builtin/" + name + ".yaml")
@@ -167,6 +168,13 @@ func (f *groupForm) group(path, dir string) (g group, err error) {
 		c, err := f.Change[i].change(fmt.Sprintf("%s.change.%d", path, i))
 		if err != nil {
 			return g, err
+		}
+		for _, o := range g.objects {
+			for _, s := range c.set {
+				if _, err := inList(o.Object, s.path); err != nil {
+					return g, bad(fmt.Sprintf("%s.change.%d.set", path, i), "%w", err)
+				}
+			}
 		}
 		g.changes = append(g.changes, c)
 	}

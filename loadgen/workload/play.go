@@ -108,7 +108,11 @@ func (a *Action) send(ctx context.Context, client dynamic.Interface, mapper meta
 		if a.Subresource != "" {
 			subresources = append(subresources, a.Subresource)
 		}
-		_, err = r.Patch(ctx, a.Object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager}, subresources...)
+		kind := types.MergePatchType
+		if _, operations := a.Patch.([]any); operations {
+			kind = types.JSONPatchType
+		}
+		_, err = r.Patch(ctx, a.Object.GetName(), kind, patch, metav1.PatchOptions{FieldManager: Manager}, subresources...)
 	case Delete:
 		opts := metav1.DeleteOptions{}
 		if a.Propagation != "" {

@@ -100,7 +100,7 @@ func TestPlay(t *testing.T) {
 		want := map[string][]string{}
 		for _, a := range w.Actions() {
 			at := time.Duration(float64(a.At) / speed)
-			if a.Verb == Change && len(a.Patch) == 1 && a.Object.GetKind() == "Secret" && slices.ContainsFunc(want[a.Object.GetName()], func(s string) bool {
+			if patch, _ := a.Patch.(map[string]any); len(patch) == 1 && a.Object.GetKind() == "Secret" && slices.ContainsFunc(want[a.Object.GetName()], func(s string) bool {
 				return strings.HasPrefix(s, string(Change))
 			}) {
 				continue // it has that value already

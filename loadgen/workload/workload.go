@@ -14,6 +14,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,7 +39,7 @@ type Action struct {
 	At     time.Duration // from the start of the storm
 	Verb   Verb
 	Object *unstructured.Unstructured // to create, or that is meant; not to be changed
-	Patch  map[string]any             // of a change; {now} in a string is the time of the request
+	Patch  any                        // of a change: a merge patch or, for items of lists, operations of a JSON patch; {now} in a string is the time of the request
 	// Subresource is what a change patches, such as status; empty for the object itself.
 	Subresource string
 	// Propagation is the propagation policy of a deletion; empty for the default of the kind.
@@ -161,7 +163,9 @@ func (g *group) plan(w *Workload, rng *rand.Rand) {
 			if death, mortal := dies[i]; at < born[i] || mortal && at >= death {
 				continue // the object does not exist at that time
 			}
-			w.actions = append(w.actions, Action{At: at, Verb: Change, Object: all[i], Patch: c.patch(n, i), Subresource: c.subresource})
+			for _, patch := range c.patches(n, i, all[i].Object) {
+				w.actions = append(w.actions, Action{At: at, Verb: Change, Object: all[i], Patch: patch, Subresource: c.subresource})
+			}
 		}
 	}
 }
@@ -176,11 +180,15 @@ func (g *group) copy(o *unstructured.Unstructured, i int) *unstructured.Unstruct
 	return out
 }
 
-// patch is the nth patch of a change, of the object i.
-func (c *change) patch(n, i int) map[string]any {
-	out := map[string]any{}
+// patches are the nth patches of a change, of the object i: of its fields, and of the items of its lists.
+func (c *change) patches(n, i int, o map[string]any) (all []any) {
+	out, operations := map[string]any{}, []any{}
 	for _, s := range c.set {
 		value := Fill(s.values[n%len(s.values)], func(text string) string { return replace(replace(text, "n", n), "i", i) })
+		if op, _ := inList(o, s.path); op != "" {
+			operations = append(operations, map[string]any{"op": op, "path": pointer(s.path), "value": value})
+			continue
+		}
 		at := out
 		for _, name := range s.path[:len(s.path)-1] {
 			next, ok := at[name].(map[string]any)
@@ -191,6 +199,44 @@ func (c *change) patch(n, i int) map[string]any {
 			at = next
 		}
 		at[s.path[len(s.path)-1]] = value
+	}
+	if len(out) > 0 {
+		all = append(all, out)
+	}
+	if len(operations) > 0 {
+		all = append(all, operations)
+	}
+	return all
+}
+
+// inList returns the operation of a JSON patch that sets what a path leads to, if that is in a list of an object, and
+// else nothing. The error is that of an item that is not there.
+func inList(at any, path []string) (op string, err error) {
+	for k, name := range path {
+		switch v := at.(type) {
+		case map[string]any:
+			if at = v[name]; op != "" {
+				op = "add" // or replace
+			}
+		case []any:
+			n, err := strconv.Atoi(name)
+			if err != nil || n < 0 || n >= len(v) {
+				return "", fmt.Errorf("%s has no item %q: it is a list of %d", strings.Join(path[:k], "."), name, len(v))
+			}
+			op, at = "replace", v[n]
+		default:
+			return op, nil
+		}
+	}
+	return op, nil
+}
+
+var escape = strings.NewReplacer("~", "~0", "/", "~1")
+
+// pointer is a path as a JSON patch has it (RFC 6901).
+func pointer(path []string) (out string) {
+	for _, name := range path {
+		out += "/" + escape.Replace(name)
 	}
 	return out
 }

@@ -97,6 +97,7 @@ func TestErrors(t *testing.T) {
 		"change: open bracket":   {change("rate: 1, for: 1s, set: {'a[b': 1}"), 6, `objects.0.change.1.set: "a[b" is no path`},
 		"change: empty path":     {change("rate: 1, for: 1s, set: {'': 1}"), 6, `objects.0.change.1.set: "" is no path`},
 		"change: ends in a dot":  {change("rate: 1, for: 1s, set: {a.: 1}"), 6, `objects.0.change.1.set: "a." is no path`},
+		"change: no such item":   {strings.Replace(change("rate: 1, for: 1s, set: {'data.l[2]': 1}"), "name: c}", "name: c}, data: {l: [1, 2]}", 1), 6, `objects.0.change.1.set: data.l has no item "2": it is a list of 2`},
 		"change: time too long":  {change("at: 9000h, rate: 1, for: 1s, set: {a: 1}"), 6, "objects.0.change.1.at: 9000h0m0s (allowed: 0s to"},
 		"change: lasts too long": {change("rate: 1, for: 9000h, set: {a: 1}"), 6, "objects.0.change.1.for: 9000h0m0s (allowed: above 0s"},
 	} {
@@ -209,6 +210,29 @@ func TestValues(t *testing.T) {
 		})
 	}
 	var got []map[string]any
+	for _, a := range w.Actions() {
+		got = append(got, a.Patch.(map[string]any))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("patches (-want +got):\n%s", diff)
+	}
+}
+
+// TestItems: a field in an item of a list is replaced there, and what is around it stays.
+func TestItems(t *testing.T) {
+	w := read(t, `objects:
+- object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {template: {spec: {containers: [{name: a}, {name: b, "x/y": [1, 2]}]}}}}
+  change:
+  - {for: 2s, rate: 1, set: {"spec.template.spec.containers[1].image": ["v{n}"], spec.template.spec.containers.1.x/y.0: 7, spec.replicas: 2}}
+`, 1)
+	const path = "/spec/template/spec/containers/1/"
+	var want, got []any
+	for n := range 2 {
+		want = append(want, map[string]any{"spec": map[string]any{"replicas": int64(2)}}, []any{
+			map[string]any{"op": "add", "path": path + "image", "value": fmt.Sprint("v", n)},
+			map[string]any{"op": "replace", "path": path + "x~1y/0", "value": int64(7)},
+		})
+	}
 	for _, a := range w.Actions() {
 		got = append(got, a.Patch)
 	}
