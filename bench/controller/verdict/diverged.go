@@ -34,6 +34,7 @@ type Outcome struct {
 	deleted map[record.ID][]*record.Access
 	left    map[record.ID]int // of its group, when it was deleted
 	crowds  map[alike]crowd
+	made    map[record.ID]state // of objects whose names are made up, or hashes
 	writes  int
 	// simulated are resources whose status the stand-in writes, and chance differences that need no fault.
 	simulated map[schema.GroupResource]bool
@@ -55,6 +56,12 @@ type alike struct {
 	owner   types.UID // another one may have had the same name
 }
 
+// state is that of an owner: how often others than the controllers had changed it.
+type state struct {
+	owner   types.UID
+	changes int
+}
+
 // crowd is the number of objects that exist, the largest one so far, its time and the object that made it.
 type crowd struct {
 	n, most int
@@ -74,11 +81,12 @@ func (g group) String() string {
 func OutcomeOf(p *record.Play) *Outcome {
 	o := &Outcome{
 		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[record.ID]map[string]any{}, groups: map[record.ID]group{}, last: map[record.ID]time.Duration{},
-		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, crowds: map[alike]crowd{},
+		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, crowds: map[alike]crowd{}, made: map[record.ID]state{},
 		simulated: map[schema.GroupResource]bool{}, chance: map[string]bool{},
 		excused: slices.ContainsFunc(p.Faults, func(f fault.Spec) bool { return f.Name == fault.OldView || f.Name == fault.LostAnswer }),
 	}
 	last, standIns, living := map[record.ID]*record.Change{}, map[record.ID]bool{}, map[record.ID]alike{}
+	changes := map[types.UID]int{} // by users
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		m, ok := c.Object.(metav1.Object)
@@ -91,8 +99,14 @@ func OutcomeOf(p *record.Play) *Outcome {
 		if c.By == record.ByLifecycle && c.Type == watch.Modified {
 			o.simulated[k.Resource] = true
 		}
-		if c.Type == watch.Added {
+		switch {
+		case c.Type == watch.Added:
 			standIns[k] = c.By == record.ByLifecycle
+			if owner := metav1.GetControllerOfNoCopy(m); owner != nil && (m.GetGenerateName() != "" || hashed.MatchString(k.Key)) {
+				o.made[k] = state{owner.UID, changes[owner.UID]}
+			}
+		case c.By == record.ByWorkload || c.By == record.ByStorm:
+			changes[m.GetUID()]++
 		}
 		lives := c.Type != watch.Deleted && m.GetDeletionTimestamp() == nil
 		switch a, lived := living[k]; {
@@ -180,8 +194,7 @@ var (
 	// counter matches a field that counts states: how many of a user's changes a controller sees depends on how quick it is.
 	counter = regexp.MustCompile(`(?i)(revision|generation|attempts?|retries|restarts?|transitions)$`)
 	digits  = regexp.MustCompile(`^\d+$`)
-	// hashed matches a name that ends in the hash of a content, as those of ReplicaSets and ControllerRevisions: one for
-	// each state of its owner that the controller saw. It is the alphabet of hashes in Kubernetes (k8s.io/apimachinery v0.37,
+	// hashed matches a name that ends in the hash of a content, as those of ReplicaSets and ControllerRevisions. It is the alphabet of hashes in Kubernetes (k8s.io/apimachinery v0.37,
 	// pkg/util/rand), and longer than a made-up suffix.
 	hashed = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{7,10}$`)
 	chance = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[-+]\d\d:\d\d)`)
@@ -290,8 +303,8 @@ func (o *Outcome) crowdsOf(common func(string) string) map[alike]crowd {
 // Diverge judges the outcome of a play by that of one without faults: objects that are missing, too many or other, and
 // deletions of what is there in the end, or of a resource that is never deleted without faults. Names that one play has
 // made up stand for those of the other, also where they are mentioned. Objects with the same resource, namespace and
-// owner stand for each other if the names differ. Objects that are named by a hash of a state of their owner (ReplicaSets)
-// are compared where both plays saw that state.
+// owner stand for each other if the names differ. Of objects with names that are made up or hashes, one for each state of
+// their owner, there may be fewer.
 func Diverge(free, o *Outcome) Verdict {
 	v := Verdict{Name: Diverged}
 	if !free.settled || !o.settled {
@@ -336,17 +349,6 @@ func compare(free, o *Outcome, differs func(differing)) {
 	common := commonWords(free, o)
 	free, o = free.inWords(common, o), o.inWords(common, free)
 	missing, extra := map[group][]record.ID{}, map[group][]record.ID{}
-	// A state of the owner that one play has not seen is no difference, if it has seen another one.
-	seen := func(o *Outcome) map[group]bool {
-		owners := map[group]bool{}
-		for k := range o.objects {
-			if hashed.MatchString(k.Key) {
-				owners[o.groups[k]] = true
-			}
-		}
-		return owners
-	}
-	seenFree, seenHere := seen(free), seen(o)
 	contents := func(name fmt.Stringer, k record.ID, want, have any) {
 		Differences("", want, have, func(path string, want, have any) {
 			differs(differing{name.String() + path, k, o.last[k], fmt.Sprintf("%s: %s: %s, without faults %s", name, path, short(have), short(want))})
@@ -355,20 +357,23 @@ func compare(free, o *Outcome, differs func(differing)) {
 	for _, k := range sorted(free.objects) {
 		if have, ok := o.objects[k]; ok {
 			contents(k, k, free.objects[k], have)
-		} else if g := free.groups[k]; !hashed.MatchString(k.Key) || !seenHere[g] {
-			missing[g] = append(missing[g], k)
+		} else {
+			missing[free.groups[k]] = append(missing[free.groups[k]], k)
 		}
 	}
 	for _, k := range sorted(o.objects) {
-		if g := o.groups[k]; free.objects[k] == nil && !(hashed.MatchString(k.Key) && seenFree[g]) {
-			extra[g] = append(extra[g], k)
+		if free.objects[k] == nil {
+			extra[o.groups[k]] = append(extra[o.groups[k]], k)
 		}
 	}
 	all := maps.Clone(missing)
 	maps.Copy(all, extra)
+	before, here := free.grouped(), o.grouped()
 	for _, g := range slices.SortedFunc(maps.Keys(all), group.compare) {
 		// As many of the same content stand for each other.
 		switch want, have := missing[g], extra[g]; {
+		case len(want) > len(have) && len(here[g]) > 0 && free.historic(before[g]), len(want) < len(have) && len(before[g]) > 0 && o.historic(here[g]):
+			// The play with fewer has not seen all states of the owner.
 		case len(have) == 0:
 			differs(differing{g.String(), want[0], o.last[want[0]], "missing: " + names(want)})
 		case len(want) == 0:
@@ -392,6 +397,29 @@ func compare(free, o *Outcome, differs func(differing)) {
 			differs(differing{"delete " + k.String(), k, all[0].At, fmt.Sprintf("%s deleted %s, and not without faults", all[0].Client, k)})
 		}
 	}
+}
+
+// historic reports whether objects were made one in each state of their owner, as replicasets and requests of
+// certificates are: how many there are depends on how many of a user's changes the controller has seen.
+func (o *Outcome) historic(objects []record.ID) bool {
+	seen := map[state]bool{}
+	for _, k := range objects {
+		made, ok := o.made[k]
+		if !ok || seen[made] {
+			return false
+		}
+		seen[made] = true
+	}
+	return true
+}
+
+// grouped returns the objects at the end by group.
+func (o *Outcome) grouped() map[group][]record.ID {
+	out := map[group][]record.ID{}
+	for k := range o.objects {
+		out[o.groups[k]] = append(out[o.groups[k]], k)
+	}
+	return out
 }
 
 func (g group) compare(other group) int {
