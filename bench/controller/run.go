@@ -56,9 +56,10 @@ type runner struct {
 	// faultless are the outcomes of plays without faults, and suggested the plans that they suggest.
 	faultless map[faultless]*verdict.Outcome
 	suggested map[faultless][]plan
-	n         int // of the play
-	extra     int // of them, of explore
-	most      int // Shrinking of Progress
+	varied    map[faultless]bool // what differs by chance is known
+	n         int                // of the play
+	extra     int                // of them, of explore
+	most      int                // Shrinking of Progress
 }
 
 // faultless names a play without faults.
@@ -90,7 +91,7 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(Progress) {}
 	}
-	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[faultless]*verdict.Outcome{}, suggested: map[faultless][]plan{}, result: &Result{
+	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[faultless]*verdict.Outcome{}, suggested: map[faultless][]plan{}, varied: map[faultless]bool{}, result: &Result{
 		Spec: spec.redacted(), Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
 	}}
 	for _, p := range spec.Programs {
@@ -187,10 +188,15 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	switch free := r.faultless[of]; {
 	case len(pl.faults) == 0 && free != nil:
 		free.Vary(verdict.OutcomeOf(&out.Play))
+		r.varied[of] = true
 	case len(pl.faults) == 0:
 		r.faultless[of], r.suggested[of] = verdict.OutcomeOf(&out.Play), explored(&out.Play)
 	case free != nil:
 		outcome := verdict.OutcomeOf(&out.Play)
+		if verdict.Diverge(free, outcome).Failed && !r.varied[of] {
+			// By chance, perhaps, as a password does. An interrupt shows at the next play.
+			_, _ = r.play(ctx, program, plan{name: PlanExplore + "-00"}, seed, round)
+		}
 		out.Verdicts = append(out.Verdicts, verdict.Diverge(free, outcome), verdict.Acted(free, outcome, &out.Play))
 		out.Verdicts = append(out.Verdicts, verdict.Wedge(free, outcome, &out.Play, out.Verdicts))
 	}
