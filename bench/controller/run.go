@@ -193,11 +193,13 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 		r.faultless[of], r.suggested[of] = verdict.OutcomeOf(&out.Play), explored(&out.Play)
 	case free != nil:
 		outcome := verdict.OutcomeOf(&out.Play)
-		if verdict.Diverge(free, outcome).Failed && !r.varied[of] {
+		diverged := verdict.Diverge(free, outcome)
+		if diverged.Failed && !r.varied[of] {
 			// By chance, perhaps, as a password does. An interrupt shows at the next play.
 			_, _ = r.play(ctx, program, plan{name: PlanExplore + "-00"}, seed, round)
+			diverged = verdict.Diverge(free, outcome)
 		}
-		out.Verdicts = append(out.Verdicts, verdict.Diverge(free, outcome), verdict.Acted(free, outcome, &out.Play))
+		out.Verdicts = append(out.Verdicts, diverged, verdict.Acted(free, outcome, &out.Play))
 		out.Verdicts = append(out.Verdicts, verdict.Wedge(free, outcome, &out.Play, out.Verdicts))
 	}
 	verdict.Explain(&out.Play, out.Verdicts)

@@ -194,8 +194,8 @@ var (
 	// counter matches a field that counts states: how many of a user's changes a controller sees depends on how quick it is.
 	counter = regexp.MustCompile(`(?i)(revision|generation|attempts?|retries|restarts?|transitions)$`)
 	digits  = regexp.MustCompile(`^\d+$`)
-	// hashed matches a name that ends in the hash of a content, as those of ReplicaSets and ControllerRevisions. It is the alphabet of hashes in Kubernetes (k8s.io/apimachinery v0.37,
-	// pkg/util/rand), and longer than a made-up suffix.
+	// hashed matches a name that ends in the hash of a content, as those of ReplicaSets and ControllerRevisions. It is the
+	// alphabet of hashes in Kubernetes (k8s.io/apimachinery v0.37, pkg/util/rand), and longer than a made-up suffix.
 	hashed = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{7,10}$`)
 	chance = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[-+]\d\d:\d\d)`)
 )
@@ -372,7 +372,8 @@ func compare(free, o *Outcome, differs func(differing)) {
 	for _, g := range slices.SortedFunc(maps.Keys(all), group.compare) {
 		// As many of the same content stand for each other.
 		switch want, have := missing[g], extra[g]; {
-		case len(want) > len(have) && len(here[g]) > 0 && free.historic(before[g]), len(want) < len(have) && len(before[g]) > 0 && o.historic(here[g]):
+		case len(want) > len(have) && len(here[g]) > 0 && free.historic(before[g]),
+			len(want) < len(have) && len(before[g]) > 0 && o.historic(here[g]):
 			// The play with fewer has not seen all states of the owner.
 		case len(have) == 0:
 			differs(differing{g.String(), want[0], o.last[want[0]], "missing: " + names(want)})
