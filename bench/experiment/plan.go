@@ -115,7 +115,7 @@ func New(spec Spec) (*Plan, error) {
 func (s Spec) options() lab.Options {
 	return lab.Options{
 		Name: s.Name, Rounds: s.Rounds, Budget: s.Budget.Duration, Seed: s.Seed,
-		NoAA: s.isKnee(), IgnoreHost: s.IgnoreHost, Unkept: s.Unkept, Experiment: s.JSON(),
+		NoAA: s.isKnee(), IgnoreHost: s.IgnoreHost, Experiment: s.JSON(),
 	}
 }
 

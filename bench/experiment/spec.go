@@ -72,10 +72,6 @@ type Spec struct {
 	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …"`
 	// IgnoreHost omits steal and throttling from the verdicts, for tests on a busy machine; the results say so (default: false).
 	IgnoreHost bool `json:"ignoreHost,omitempty" flag:"ignore-host" help:"omit steal and throttling from verdicts, for tests (default false)"`
-	// Calibrate lowers the paces of parts before the run to those that this machine keeps (default: false).
-	Calibrate bool `json:"calibrate,omitempty"`
-	// Unkept are the paces that calibration left out. The run writes them.
-	Unkept []string `json:"unkept,omitempty"`
 
 	// Search varies what is played: a knee or a scale.
 	Search *Search `json:"search,omitempty"`
@@ -136,7 +132,7 @@ func Parse(name string, data []byte) (Spec, error) {
 // inherit returns a part with its zero fields set to those of the whole.
 func (s Spec) inherit(part Spec) Spec {
 	whole := s
-	whole.Parts, whole.Title, whole.Calibrate, whole.Unkept, whole.Claims = nil, "", false, nil, nil
+	whole.Parts, whole.Title, whole.Claims = nil, "", nil
 	if err := json.Unmarshal(part.JSON(), &whole); err != nil {
 		panic(err) // It was marshalled from the same type.
 	}

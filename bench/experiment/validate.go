@@ -63,8 +63,6 @@ func (s *Spec) validateRun() error {
 		return manifest.BadField("budget", errors.New("is in place of --rounds"))
 	case s.Processes > 1 && s.Memory:
 		return manifest.BadField("processes", errors.New("is not for --memory"))
-	case s.Calibrate && len(s.Parts) == 0:
-		return manifest.BadField("calibrate", errors.New("needs parts"))
 	}
 	if _, err := s.profileKinds(); err != nil {
 		return err

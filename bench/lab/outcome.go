@@ -41,7 +41,6 @@ type Outcome struct {
 	Processes   int                `json:"processes,omitempty"`  // planned, to share the rounds; 0 in old files: one
 	Paused      bool               `json:"paused,omitempty"`     // the process has played its share; the next one resumes the run
 	Interrupted bool               `json:"interrupted"`          // the run ended before all rounds were played
-	Unkept      []string           `json:"unkept,omitempty"`     // [Options].Unkept
 	Experiment  json.RawMessage    `json:"experiment,omitempty"` // [Options].Experiment: the Spec as JSON
 	Comparisons []ComparisonResult `json:"comparisons"`          // in the order of play
 	Knees       []stats.Knee       `json:"knees,omitempty"`      // results of knee searches

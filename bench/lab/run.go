@@ -41,9 +41,7 @@ type Options struct {
 	// the first unpaced baseline, else the first baseline, else the first cell. The second play's variant has the suffix "-again"
 	// ([CellResult].Repeats). Any difference between the two is chance.
 	NoAA bool
-	// Unkept are paces of the experiment that this machine did not keep before the run.
-	Unkept []string
-	Dir    string // results folder, which must not exist; empty: nothing is written
+	Dir  string // results folder, which must not exist; empty: nothing is written
 	// Resume continues the interrupted run in Dir: finished rounds stay, and the
 	// missing ones are played after a warm-up. Program, machine, comparisons and
 	// options must be the same ([ErrResume]). A finished run is returned unchanged.
@@ -169,7 +167,7 @@ func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
 	env := CaptureEnv(time.Now(), r.opts.Build, r.opts.Args)
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed, Rounds: r.opts.Rounds, Budget: r.opts.Budget,
-		Processes: r.opts.Processes, Fresh: r.opts.PlayInFreshProcess != nil, Unkept: r.opts.Unkept, Experiment: json.RawMessage(Redact(string(r.opts.Experiment))), Env: env, Dir: r.opts.Dir, files: r.opts.files,
+		Processes: r.opts.Processes, Fresh: r.opts.PlayInFreshProcess != nil, Experiment: json.RawMessage(Redact(string(r.opts.Experiment))), Env: env, Dir: r.opts.Dir, files: r.opts.files,
 	}
 	r.out.Env.Processes, r.out.Env.IgnoreHost = 1, r.opts.IgnoreHost
 	if r.opts.Budget > 0 {

@@ -69,7 +69,7 @@ func family(name, baseline string, cells ...played) lab.ComparisonResult {
 }
 
 // TestBrief compares the summary with golden files, for a complete run and for one with a lost event,
-// too few rounds, late releases and no calibrated pace.
+// too few rounds and late releases.
 func TestBrief(t *testing.T) {
 	const gang, unpaced = "gang", lab.Unpaced
 	noisy := lab.Verdict{Status: lab.Noisy, Detail: "events/s of the rounds lie 21 % apart (allowed: 10 %)"}
@@ -98,26 +98,22 @@ func TestBrief(t *testing.T) {
 				played{"kubelet", "memory", gang, "cond", unpaced, 9e4, 8000, 39, valid, 5},
 			),
 		),
-		"brief-noisy.txt": func() *lab.Outcome {
-			o := firstRun(
-				family("deltafifo", "clientgo-realfifo-batch",
-					played{"queue", "memory", gang, "clientgo-realfifo-batch", unpaced, 1e6, 1200, 6, noisy, 5},
-					played{"queue", "memory", gang, "cond", unpaced, 1.15e7, 100, 0.02, valid, 5},
-					played{"informer", "memory", gang, "clientgo-realfifo-batch", unpaced, 3e5, 3600, 12.6, valid, 5},
-					played{"informer", "memory", gang, "cond", unpaced, 6e5, 2000, 6.3, lost, 0},
-				),
-				family("queue", "clientgo-fifo",
-					played{"queue", "memory", gang, "clientgo-fifo", unpaced, 3e6, 0, 1, valid, 2},
-					played{"queue", "memory", gang, "ring", unpaced, 9e6, 0, 0, valid, 2},
-				),
-				family("merge", "reference",
-					played{"kubelet", "memory", "nodeloss", "reference", unpaced, 1.6e3, 5e5, 2515, late, 0},
-					played{"kubelet", "memory", "nodeloss", "cond", unpaced, 9e4, 8000, 39, valid, 5},
-				),
-			)
-			o.Unkept = []string{"1000"}
-			return o
-		}(),
+		"brief-noisy.txt": firstRun(
+			family("deltafifo", "clientgo-realfifo-batch",
+				played{"queue", "memory", gang, "clientgo-realfifo-batch", unpaced, 1e6, 1200, 6, noisy, 5},
+				played{"queue", "memory", gang, "cond", unpaced, 1.15e7, 100, 0.02, valid, 5},
+				played{"informer", "memory", gang, "clientgo-realfifo-batch", unpaced, 3e5, 3600, 12.6, valid, 5},
+				played{"informer", "memory", gang, "cond", unpaced, 6e5, 2000, 6.3, lost, 0},
+			),
+			family("queue", "clientgo-fifo",
+				played{"queue", "memory", gang, "clientgo-fifo", unpaced, 3e6, 0, 1, valid, 2},
+				played{"queue", "memory", gang, "ring", unpaced, 9e6, 0, 0, valid, 2},
+			),
+			family("merge", "reference",
+				played{"kubelet", "memory", "nodeloss", "reference", unpaced, 1.6e3, 5e5, 2515, late, 0},
+				played{"kubelet", "memory", "nodeloss", "cond", unpaced, 9e4, 8000, 39, valid, 5},
+			),
+		),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer

@@ -315,10 +315,6 @@ func unanswered(o *lab.Outcome) string {
 		parts = append(parts, fmt.Sprintf("%d %s", len(set), set[0].Verdict.Short()))
 		todo = append(todo, cmp.Or(remedies[set[0].Verdict.Cause], "The report says why."))
 	}
-	if len(o.Unkept) > 0 {
-		parts = append(parts, "p99 at a set rate")
-		todo = append(todo, remedies[lab.CauseGenerator])
-	}
 	if len(parts) == 0 {
 		return ""
 	}

@@ -79,13 +79,6 @@ func (s *Status) Show(p lab.Progress) {
 	}
 }
 
-// Calibrating says on a terminal what a run does before its first play.
-func (s *Status) Calibrating() {
-	if s.width != nil {
-		s.draw("measuring which rates this machine keeps, some 10 s")
-	}
-}
-
 // draw replaces the line of the terminal.
 func (s *Status) draw(line string) {
 	s.mu.Lock()

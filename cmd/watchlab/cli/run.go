@@ -156,16 +156,10 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return continued(cmd, r.dir, r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
 }
 
-// planOf plans a Spec, calibrated if it asks for that.
+// planOf plans a Spec.
 func planOf(cmd *cobra.Command, s experiment.Spec) (*experiment.Plan, error) {
 	cell.MeasureGCPrice() // before the storm is in the heap
 	p, err := experiment.New(s)
-	if err == nil && p.Spec.Calibrate {
-		status := report.NewStatus(cmd.ErrOrStderr())
-		status.Calibrating()
-		p, err = p.Calibrated(cmd.Context())
-		status.Clear()
-	}
 	if cmd.Context().Err() != nil {
 		err = errInterrupted
 	}
