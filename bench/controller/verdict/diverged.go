@@ -182,7 +182,7 @@ func contentOf(object runtime.Object) map[string]any {
 	annotations, _ := meta["annotations"].(map[string]any)
 	for name, value := range annotations {
 		if digits.MatchString(fmt.Sprint(value)) {
-			annotations[name] = "a number" // as of a revision, or of replicas at an earlier state
+			delete(annotations, name) // as of a revision, its history, or of replicas at an earlier state
 		}
 	}
 	return out
@@ -193,7 +193,7 @@ var (
 	dropped = []string{"uid", "resourceVersion", "nodePort", "healthCheckNodePort", "message"}
 	// counter matches a field that counts states: how many of a user's changes a controller sees depends on how quick it is.
 	counter = regexp.MustCompile(`(?i)(revision|generation|attempts?|retries|restarts?|transitions)$`)
-	digits  = regexp.MustCompile(`^\d+$`)
+	digits  = regexp.MustCompile(`^\d+(,\d+)*$`)
 	// hashed matches a name that ends in the hash of a content, as those of ReplicaSets and ControllerRevisions. It is the
 	// alphabet of hashes in Kubernetes (k8s.io/apimachinery v0.37, pkg/util/rand), and longer than a made-up suffix.
 	hashed = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{7,10}$`)
@@ -206,11 +206,9 @@ func plain(v any, generation int64) any {
 		out := map[string]any{}
 		for name, field := range v {
 			switch n, isNumber := field.(int64); {
-			case slices.Contains(dropped, name):
+			case slices.Contains(dropped, name), name != "observedGeneration" && counter.MatchString(name) && digits.MatchString(fmt.Sprint(field)):
 			case name == "observedGeneration" && isNumber:
 				out[name] = map[bool]string{true: "current", false: "old"}[n == generation]
-			case counter.MatchString(name) && digits.MatchString(fmt.Sprint(field)):
-				out[name] = "a number"
 			default:
 				out[name] = plain(field, generation)
 			}
