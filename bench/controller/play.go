@@ -347,6 +347,11 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 	var stormErr, userErr error
 	wg.Go(func() { stormErr = p.server.Play(ctx) })
 	if user != nil {
+		keeping, stop := context.WithCancel(ctx)
+		var kept sync.WaitGroup
+		kept.Go(func() { p.prepared.workload.Keep(keeping, p.spec.Speed, user, user.mapper) })
+		defer kept.Wait()
+		defer stop()
 		wg.Go(func() { userErr = p.prepared.workload.Play(ctx, p.spec.Speed, user, user.mapper) })
 	}
 	wg.Wait()

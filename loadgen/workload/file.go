@@ -55,7 +55,8 @@ func Names() []string {
 //	  - {at: 5s, for: 20s, rate: 100, set: {spec.replicas: [1, 3, 5]}, subresource: status}
 //	  delete: {at: 30s, rate: 20, share: 0.5, propagation: Foreground}
 //
-// A change patches a random object, or its subresource, and takes the values of each field in turn; {n} in a
+// A change patches a random object, or its subresource, for a time; without one, as of heartbeats, it patches them in turn
+// until the play ends. It takes the values of each field in turn; {n} in a
 // value is the number of the change, and {now} the time of the request, as in a renewTime. A field may be in an item of a
 // list of the object, as in spec.template.spec.containers[0].image. delete deletes a random share (default: all).
 // Unknown fields are errors. An error is a [*manifest.Error].
@@ -97,7 +98,7 @@ type (
 	}
 	changeForm struct {
 		waveForm
-		For         metav1.Duration               `json:"for"`
+		For         *metav1.Duration              `json:"for"`
 		Set         map[string]stdjson.RawMessage `json:"set"`
 		Subresource string                        `json:"subresource"`
 	}
@@ -248,12 +249,15 @@ func (f *changeForm) change(path string) (c change, err error) {
 	switch {
 	case err != nil:
 		return c, err
-	case f.For.Duration <= 0 || f.For.Duration > maxTime:
-		return c, bad(path+".for", "%v (allowed: above 0s, up to %v)", f.For.Duration, maxTime)
+	case f.For != nil && (f.For.Duration <= 0 || f.For.Duration > maxTime):
+		return c, bad(path+".for", "%v (allowed: above 0s, up to %v; without it until the play ends)", f.For.Duration, maxTime)
 	case len(f.Set) == 0:
 		return c, bad(path+".set", "it has no field")
 	}
-	c = change{wave: *w, lasts: f.For.Duration, subresource: f.Subresource}
+	c = change{wave: *w, subresource: f.Subresource}
+	if f.For != nil {
+		c.lasts = f.For.Duration
+	}
 	for _, field := range slices.Sorted(maps.Keys(f.Set)) {
 		s := setting{path: splitPath(field)}
 		if len(s.path) == 0 || slices.Contains(s.path, "") {

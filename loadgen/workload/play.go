@@ -89,6 +89,31 @@ func (w *Workload) Play(ctx context.Context, speed float64, client dynamic.Inter
 	return context.Cause(ctx)
 }
 
+// Keep sends the changes without an end, counted from now and divided by speed, until ctx ends. They reach the objects in
+// turn. One that fails is left out: its object may be gone.
+func (w *Workload) Keep(ctx context.Context, speed float64, client dynamic.Interface, mapper meta.RESTMapper) {
+	began := time.Now()
+	var wg sync.WaitGroup
+	for _, k := range w.kept {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				due := began.Add(time.Duration(float64(k.time(n)) / speed))
+				select {
+				case <-time.After(time.Until(due)):
+				case <-ctx.Done():
+					return
+				}
+				i := n % len(k.objects)
+				for _, patch := range k.patches(n, i, k.objects[i].Object) {
+					a := Action{Verb: Change, Object: k.objects[i], Patch: patch, Subresource: k.subresource}
+					_ = a.send(apiserver.WithIntended(ctx, due), client, mapper)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func (a *Action) send(ctx context.Context, client dynamic.Interface, mapper meta.RESTMapper) error {
 	r, err := resourceOf(client, mapper, a.Object)
 	if err != nil {

@@ -219,3 +219,31 @@ func TestCreateErrors(t *testing.T) {
 		t.Errorf("an object that exists: %v", err)
 	}
 }
+
+// TestKeep: a change without an end is no action, and reaches the objects in turn at its times until the context ends.
+func TestKeep(t *testing.T) {
+	w := read(t, `objects:
+- {copies: 2, object: {apiVersion: v1, kind: ConfigMap, metadata: {name: beat}}, change: [{at: 1s, rate: 2, set: {data.n: "{n}"}}]}
+`, 1)
+	if n := len(w.Actions()); n != 0 {
+		t.Errorf("%d actions", n)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newTarget(t)
+		if err := w.Create(t.Context(), s.client, s.mapper); err != nil {
+			t.Fatal(err)
+		}
+		s.changes = nil
+		began := time.Now()
+		ctx, stop := context.WithDeadline(t.Context(), began.Add(1100*time.Millisecond))
+		defer stop()
+		w.Keep(ctx, 2, s.client, s.mapper)
+		var got []string
+		for _, c := range s.changes {
+			got = append(got, c.Key+" "+c.Intended.Sub(began).String())
+		}
+		if want := []string{"default/beat-0 500ms", "default/beat-1 750ms", "default/beat-0 1s"}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
+}

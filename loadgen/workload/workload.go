@@ -3,7 +3,8 @@
 //
 //  1. [Read] reads a file, or a built-in workload ([Names]). A seed draws what the file leaves open.
 //  2. [Workload.Create] creates the objects that exist at first.
-//  3. [Workload.Play] sends all other requests at their times. It never waits for an earlier one.
+//  3. [Workload.Play] sends all other requests at their times. It never waits for an earlier one. [Workload.Keep] sends
+//     those that have no end.
 //
 // It needs a dynamic client, and so works on a simulated server as on a real one.
 package workload
@@ -64,6 +65,13 @@ type Workload struct {
 	Name    string
 	initial []*unstructured.Unstructured
 	actions []Action // in order of At
+	kept    []kept
+}
+
+// kept is a change without an end.
+type kept struct {
+	change
+	objects []*unstructured.Unstructured
 }
 
 // Initial returns the objects that exist before the storm.
@@ -102,7 +110,7 @@ func (w *wave) time(n int) time.Duration {
 
 type change struct {
 	wave
-	lasts       time.Duration
+	lasts       time.Duration // 0: until the end of the play
 	set         []setting
 	subresource string
 }
@@ -154,6 +162,10 @@ func (g *group) plan(w *Workload, rng *rand.Rand) {
 		}
 	}
 	for _, c := range g.changes {
+		if c.lasts == 0 {
+			w.kept = append(w.kept, kept{c, all})
+			continue
+		}
 		for n := 0; ; n++ {
 			at := c.time(n)
 			if at >= c.at+c.lasts {

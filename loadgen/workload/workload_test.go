@@ -91,7 +91,7 @@ func TestErrors(t *testing.T) {
 		"delete: NaN":            {group("delete: {rate: .nan}"), 3, "a number is not finite"},
 		"delete: share":          {group("delete: {rate: 1, share: 1.5}"), 3, "objects.0.delete.share: 1.5 (allowed: above 0, up to 1)"},
 		"delete: propagation":    {group("delete: {rate: 1, propagation: All}"), 3, `objects.0.delete.propagation: "All" (allowed: Background, Foreground, Orphan)`},
-		"change: no length":      {change("rate: 1, set: {a: 1}"), 6, "objects.0.change.1.for: 0s (allowed: above 0s"},
+		"change: no length":      {change("rate: 1, for: 0s, set: {a: 1}"), 6, "objects.0.change.1.for: 0s (allowed: above 0s"},
 		"change: no field":       {change("rate: 1, for: 1s"), 6, "objects.0.change.1.set: it has no field"},
 		"change: no path":        {change("rate: 1, for: 1s, set: {a..b: 1}"), 6, `objects.0.change.1.set: "a..b" is no path such as spec.replicas`},
 		"change: open bracket":   {change("rate: 1, for: 1s, set: {'a[b': 1}"), 6, `objects.0.change.1.set: "a[b" is no path`},

@@ -52,16 +52,21 @@ func TestPlanes(t *testing.T) {
 	}
 	for _, c := range []struct {
 		workload string
+		slower   bool                   // steps do not overlap, if they are slow enough
 		exact    func(what string) bool // counts that are the same
 	}{
-		{"testdata/steps.yaml", func(what string) bool { return !slices.Contains(paced, what) }},
+		{"testdata/steps.yaml", true, func(what string) bool { return !slices.Contains(paced, what) }},
 		// Its rollouts overlap. A template that is replaced before the controller reads it gets no replicaset.
-		{"deployments", func(what string) bool {
+		{"deployments", false, func(what string) bool {
 			return strings.HasPrefix(what, "watch ") || strings.HasPrefix(what, "list ") || strings.HasSuffix(what, " by workload")
 		}},
 	} {
 		t.Run(filepath.Base(c.workload), func(t *testing.T) {
-			simulated, actual := playOn(t, c.workload, server.Simulated), playOn(t, c.workload, server.Envtest)
+			simulated, actual := playOn(t, c.workload, server.Simulated, 1), playOn(t, c.workload, server.Envtest, 1)
+			if c.slower && differ(simulated, actual, c.exact) {
+				t.Log("on a slow machine a step is not over before the next one; once more, slower")
+				simulated, actual = playOn(t, c.workload, server.Simulated, 0.1), playOn(t, c.workload, server.Envtest, 0.1)
+			}
 			if !slices.Equal(simulated.verdicts, actual.verdicts) {
 				t.Errorf("verdicts of the simulated server: %q; of the real one: %q", simulated.verdicts, actual.verdicts)
 			}
@@ -89,11 +94,21 @@ type played struct {
 	counts   map[string]int // of successful requests, and of changes by author
 }
 
+// differ reports whether a count differs that is the same on both servers.
+func differ(simulated, actual played, exact func(what string) bool) bool {
+	for what, s := range simulated.counts {
+		if r := actual.counts[what]; r != s && exact(what) && !(strings.HasPrefix(what, "watch ") && r > s) {
+			return true
+		}
+	}
+	return false
+}
+
 // playOn plays a workload to kube-controller-manager on a server.
-func playOn(t *testing.T, workload, on string) played {
+func playOn(t *testing.T, workload, on string, speed float64) played {
 	t.Helper()
 	spec := controller.Spec{
-		Server: on, Workload: workload, Rules: "deployments", Plans: []string{controller.PlanNone}, Settle: metav1.Duration{Duration: time.Minute},
+		Server: on, Workload: workload, Speed: speed, Rules: "deployments", Plans: []string{controller.PlanNone}, Settle: metav1.Duration{Duration: time.Minute},
 		Programs: []controller.Program{{Command: []string{
 			programs.Pinned(t, "kube-controller-manager"), "--kubeconfig={kubeconfig}", "--controllers=deployment-controller,replicaset-controller",
 			"--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000",
