@@ -23,10 +23,13 @@ import (
 // snapshot). Each variant gets its own pods, with equal pointers where the
 // updates have equal pointers. A pointer is not sent again after another pointer
 // of its UID: kubelet writes later versions to the pod that it received first.
-func randomUpdates(t *testing.T, v merge.Variant) {
+//
+// The receiver overwrites each pod before it looks at the next one. So a sent pod that shares writable
+// memory with another one, or with what the merger holds, differs from that of reference.
+func (s MergeSuite) randomUpdates(t *testing.T, v merge.Variant) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			compare(t, drawScript(rapidDice{t}), v)
+			s.compare(t, drawScript(rapidDice{t}), v)
 		})
 	})
 }
@@ -35,19 +38,19 @@ func randomUpdates(t *testing.T, v merge.Variant) {
 func CompareMerge(t *testing.T, bytes []byte, variants ...merge.Variant) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		compare(t, drawScript(&byteDice{bytes}), variants...)
+		MergeSuite{}.compare(t, drawScript(&byteDice{bytes}), variants...)
 	})
 }
 
-func compare(t TB, s script, variants ...merge.Variant) {
+func (suite MergeSuite) compare(t TB, s script, variants ...merge.Variant) {
 	t.Helper()
 	reference, err := merge.Lookup("reference")
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	wanted := play(t, reference, s)
+	wanted := MergeSuite{}.play(t, reference, s)
 	for _, v := range variants {
-		got := play(t, v, s)
+		got := suite.play(t, v, s)
 		for i := range wanted {
 			if !reflect.DeepEqual(wanted[i], got[i]) {
 				t.Fatalf("reference and %s differ (-reference +%s) at step %d of\n%s\n%s", v.Name, v.Name,
@@ -66,13 +69,13 @@ type result struct {
 }
 
 // play runs a script on one merger and returns the result of each step.
-func play(t TB, v merge.Variant, s script) []result {
+func (suite MergeSuite) play(t TB, v merge.Variant, s script) []result {
 	t.Helper()
 	var opts merge.Options
 	if !v.Baseline() {
 		opts.Capacity = s.capacity
 	}
-	r := newRig(t, setup{variant: v, options: opts})
+	r := newRig(t, setup{suite, v, opts})
 	defer r.finish()
 	start := time.Now()
 	own := make(map[*v1.Pod]*v1.Pod)
@@ -82,6 +85,7 @@ func play(t TB, v merge.Variant, s script) []result {
 		}
 	}
 	var results []result
+	var lists [][]*v1.Pod // what the merger received
 	var notifications []merge.PodUpdate
 	for i, st := range s.steps {
 		// Advance by the minimum: rapid measures its shrink time with this clock.
@@ -93,8 +97,12 @@ func play(t TB, v merge.Variant, s script) []result {
 			}
 			update.Pods = append(update.Pods, own[pod])
 		}
+		lists = append(lists, update.Pods)
 		if st.alone && unlocked(r.setup) {
 			ctx, cancel := context.WithCancel(r.ctx)
+			if i%2 == 0 {
+				cancel() // Its update takes effect all the same.
+			}
 			call := Async(func() error { merged(ctx, st.source, update); return nil })
 			synctest.Wait()
 			cancel()
@@ -115,6 +123,13 @@ func play(t TB, v merge.Variant, s script) []result {
 			res.State = last.Pods
 		}
 		results = append(results, res)
+	}
+	for i, list := range lists {
+		for j, pod := range s.steps[i].pods {
+			if !suite.WritesReceived && (list[j] != own[pod] || !reflect.DeepEqual(own[pod], pod)) {
+				t.Fatalf("%s wrote to pod %d or its place in the list of step %d of\n%s\n%s", v.Name, j, i, s, cmp.Diff(pod, list[j]))
+			}
+		}
 	}
 	return results
 }

@@ -25,8 +25,8 @@ func statusOf(n int) merge.PodUpdate {
 	return merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{pod}}
 }
 
-// checker checks the notifications of each source: an ADD, and then the statuses
-// from 1 on, each once and in order.
+// checker checks the notifications of each source: an ADD, and then the statuses from 1 on, each once and
+// in order. A snapshot has exactly what was sent before it.
 type checker struct {
 	*rig
 	statuses map[string]int
@@ -47,8 +47,13 @@ func (l *checker) check(update merge.PodUpdate) {
 	switch {
 	case update.Source == merge.AllSource:
 		l.snapshots.Add(1)
-		if update.Op != merge.SET {
-			l.Errorf("Sync sent a %v", update.Op)
+		if update.Op != merge.SET || len(update.Pods) != len(l.statuses) {
+			l.Errorf("Sync sent a %v of %d pods, %d have been sent", update.Op, len(update.Pods), len(l.statuses))
+		}
+		for _, pod := range update.Pods {
+			if n, known := l.statuses[pod.Annotations[merge.ConfigSourceAnnotation]]; !known || pod.Status.Message != strconv.Itoa(n) {
+				l.Errorf("%s is in a snapshot with status %q, and was sent with %d (%v)", placeOf(pod), pod.Status.Message, n, known)
+			}
 		}
 	case update.Op == merge.ADD && !known && len(update.Pods) == 1:
 		l.statuses[update.Source] = 0
@@ -106,7 +111,7 @@ func (r *rig) playLoad(d load) {
 			for n := range d.rounds + 1 {
 				pause(random, d.sourceStall)
 				d.send(i, n, source)
-				if n%20 == 0 {
+				if n%4 == 0 {
 					l.sync()
 					r.SeenAllSources(sets.New(source))
 				}
@@ -170,47 +175,6 @@ func (r *rig) impatientCallers() {
 	})
 }
 
-// snapshotsDuringUpdates: a snapshot has exactly the updates sent before it.
-func (r *rig) snapshotsDuringUpdates() {
-	const sources, rounds = 3, 40
-	statuses := make(map[string]string)
-	wait := r.receive(func(update merge.PodUpdate) {
-		for _, pod := range update.Pods {
-			status, known := statuses[placeOf(pod)]
-			switch {
-			case update.Op == merge.REMOVE:
-				delete(statuses, placeOf(pod))
-			case update.Source != merge.AllSource:
-				statuses[placeOf(pod)] = pod.Status.Message
-			case !known || status != pod.Status.Message:
-				r.Errorf("%s is in a snapshot with status %q, and was sent with %q (%v)", placeOf(pod), pod.Status.Message, status, known)
-			}
-		}
-		if update.Source == merge.AllSource && len(statuses) != len(update.Pods) {
-			r.Errorf("a snapshot has %d pods, %d have been sent", len(update.Pods), len(statuses))
-		}
-	})
-	var callers sync.WaitGroup
-	for i := range sources {
-		source := fmt.Sprint("source", i)
-		callers.Go(func() {
-			for n := range rounds {
-				pods := []*v1.Pod{newPod("a"), newPod(strconv.Itoa(n % 3))}
-				pods[0].Status.Message = strconv.Itoa(n)
-				r.must(source, merge.PodUpdate{Op: merge.SET, Pods: pods})
-			}
-		})
-		callers.Go(func() {
-			for range rounds / 4 {
-				r.Sync()
-			}
-		})
-	}
-	callers.Wait()
-	r.Close()
-	wait()
-}
-
 // closeDuringCalls: Close ends all concurrent calls. Notifications sent before are in order.
 func (r *rig) closeDuringCalls() {
 	const sources = 4
@@ -257,47 +221,8 @@ func (r *rig) closeDuringCalls() {
 	m.refuses()
 }
 
-// canceledBeforehand: the same for a Merge whose ctx has ended before the call.
-func (r *rig) canceledBeforehand() {
-	n := r.fill()
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		r.must("file", add(-1))
-	})
-	synctest.Wait()
-	ended, cancel := context.WithCancel(r.ctx)
-	cancel()
-	canceled := func(source string, update merge.PodUpdate) {
-		if err := r.Merge(ended, source, update); !errors.Is(err, context.Canceled) {
-			r.Errorf("error %v, want that of ctx", err)
-		}
-	}
-	var want []string
-	for i := range n {
-		want = append(want, fmt.Sprint("ADD fill ", i))
-	}
-	want = append(want, "ADD file -1")
-	for i := range 3 {
-		canceled("fill", add(n+i))
-		want = append(want, fmt.Sprint("ADD fill ", n+i))
-	}
-	r.open(r.ctx, "http")
-	canceled("http", merge.PodUpdate{Op: merge.SET})
-	want = append(want, "ADD http")
-	if !r.SeenAllSources(sets.New("http")) {
-		r.Error("a canceled update is not in the state")
-	}
-	got := r.sent()
-	waiting.Wait()
-	got = append(got, r.collect(r.Sync)...)
-	r.expect(got[:len(got)-1], want...)
-	if last := got[len(got)-1]; last.Source != merge.AllSource || len(last.Pods) != n+4 {
-		r.Errorf("last comes a %v from %s of %d pods", last.Op, last.Source, len(last.Pods))
-	}
-}
-
-// unlocked: without a receiver, updates of other sources take effect, and waiting
-// callers can cancel.
+// unlocked: without a receiver, updates of other sources take effect, and waiting callers can cancel,
+// also before the call.
 func (r *rig) unlocked() {
 	m := r.with(func(o *merge.Options) { o.Capacity = 1 })
 	var waiting sync.WaitGroup
@@ -309,11 +234,15 @@ func (r *rig) unlocked() {
 	synctest.Wait()
 
 	m.open(m.ctx, "file")
-	ctx, cancel := context.WithTimeout(m.ctx, time.Second)
+	late, cancel := context.WithTimeout(m.ctx, time.Second)
 	defer cancel()
-	err := m.Merge(ctx, "file", merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("f")}})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		m.Errorf("error %v, want that of ctx", err)
+	ended, cancel := context.WithCancel(m.ctx)
+	cancel()
+	for i, ctx := range []context.Context{late, ended} {
+		err := m.Merge(ctx, "file", merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod(fmt.Sprint("f", i))}})
+		if !errors.Is(err, ctx.Err()) || err == nil {
+			m.Errorf("error %v, want that of ctx", err)
+		}
 	}
 	if !m.SeenAllSources(sets.New("file")) {
 		m.Error("the update of another source did not take effect")
@@ -322,7 +251,9 @@ func (r *rig) unlocked() {
 		"ADD api 0",
 		"REMOVE api 0",
 		"ADD api 1",
-		"ADD file f",
+		"ADD file f0",
+		"REMOVE file f0",
+		"ADD file f1",
 		"REMOVE api 1",
 		"ADD api 2")
 	waiting.Wait()

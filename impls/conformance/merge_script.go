@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -115,13 +116,47 @@ func drawScript(d dice) script {
 		channel:  d.draw(2, "channel") == 1,
 		capacity: oneOf(d, "capacity", 0, 1, 2, 7),
 	}
-	newest := make(map[place]*v1.Pod)
+	newest := make(map[place]*version)
 	for range 1 + d.draw(maxSteps, "steps") {
 		s.steps = append(s.steps, drawStep(d, newest))
+	}
+	if d.draw(2, "again") == 1 { // The first versions come again, after others.
+		first := s.steps[0]
+		first.pods = copies(first.pods)
+		s.steps = append(s.steps, first)
+	}
+	if d.draw(8, "crowd") == 7 {
+		s.addCrowd()
 	}
 	// The last step has a receiver, so that all notifications are received.
 	s.steps[len(s.steps)-1].alone = false
 	return s
+}
+
+func copies(pods []*v1.Pod) (all []*v1.Pod) {
+	for _, pod := range pods {
+		all = append(all, pod.DeepCopy())
+	}
+	return all
+}
+
+// addCrowd puts many pods before those of the first steps: with new versions, of which two have changes, and
+// the second time with one more by another name.
+func (s *script) addCrowd() {
+	const steps, n = 6, 100
+	crowd := make([]*v1.Pod, n)
+	for i := range crowd {
+		crowd[i] = newPod(fmt.Sprintf("crowd%d", i))
+	}
+	for i := range min(steps, len(s.steps)) {
+		for j := range crowd {
+			crowd[j] = changed(crowd[j])
+		}
+		crowd[i], crowd[2*i] = changed(crowd[i], newImage), changed(crowd[2*i], newMessage)
+		st := &s.steps[i]
+		st.pods = slices.Concat(crowd, []*v1.Pod{changed(crowd[5], named("twin"), newMessage)}, st.pods)
+		st.origins = slices.Concat(slices.Repeat([]string{"crowd"}, n+1), st.origins)
+	}
 }
 
 type place struct {
@@ -129,7 +164,14 @@ type place struct {
 	uid    types.UID
 }
 
-func drawStep(d dice, newest map[place]*v1.Pod) step {
+// version is the newest pod of a place. Its number is the resourceVersion, so that pods of several UIDs have
+// the same one.
+type version struct {
+	*v1.Pod
+	n int
+}
+
+func drawStep(d dice, newest map[place]*version) step {
 	st := step{
 		source: oneOf(d, "source", merge.APISource, merge.FileSource, merge.HTTPSource),
 		op:     oneOf(d, "op", merge.SET, merge.ADD, merge.UPDATE, merge.DELETE, merge.REMOVE, merge.SET, merge.SET),
@@ -140,21 +182,26 @@ func drawStep(d dice, newest map[place]*v1.Pod) step {
 		at := place{st.source, uid}
 		pod, origin := newest[at], "same"
 		if pod == nil {
-			pod, origin = newPod(string(uid)), "new"
+			pod, origin = &version{Pod: newPod(string(uid))}, "new"
+			if uid == "f" { // with fields of all kinds
+				recorded := RealisticPod(1)
+				pod.Spec, pod.Status = recorded.Spec, recorded.Status
+			}
+			newest[at] = pod
 		} else if kind := d.draw(5, "kind"); kind == 1 {
 			// Equal, as pods with one version are.
-			pod, origin = pod.DeepCopy(), "copied"
+			pod.Pod, origin = pod.DeepCopy(), "copied"
 		} else if kind > 1 {
-			pod, origin = pod.DeepCopy(), ""
-			newVersion(pod)
+			pod.Pod, origin = pod.DeepCopy(), ""
+			pod.n++
+			pod.ResourceVersion = fmt.Sprint("of ", pod.n)
 			for range 1 + d.draw(2, "mutations") {
 				m := mutations[d.draw(len(mutations), "mutation")]
-				m.run(pod)
+				m.run(pod.Pod)
 				origin += m.name + ","
 			}
 		}
-		newest[at] = pod
-		st.pods = append(st.pods, pod)
+		st.pods = append(st.pods, pod.Pod)
 		st.origins = append(st.origins, strings.TrimSuffix(origin, ","))
 	}
 	return st

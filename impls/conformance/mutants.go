@@ -54,8 +54,8 @@ func RunMutants(t *testing.T, mutants []Mutant, suite func(t *testing.T, i int))
 			cmd.Env = append(os.Environ(), mutantVariable+"="+m.Name)
 			out, err := cmd.CombinedOutput()
 			// A panic of a goroutine of the check prints no FAIL line.
-			found := regexp.MustCompile(`(?s)--- FAIL: TestMutants/\S*/` + check + `[/ ]|` +
-				`=== RUN +TestMutants/\S*/` + check + `\S*\n.*panic: `).Match(out)
+			found := regexp.MustCompile(`(?s)--- FAIL: TestMutants/(\S*/)?` + check + `[/ ]|` +
+				`=== RUN +TestMutants/(\S*/)?` + check + `\S*\n.*panic: `).Match(out)
 			if err == nil || !found {
 				t.Errorf("a variant that %s passes %q (%v):\n%s", m.Broken, m.Check, err, out)
 			}

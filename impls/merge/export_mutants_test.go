@@ -22,10 +22,10 @@ type Mutant struct {
 // is one of ours with a method or an option replaced.
 func Mutants() []Mutant {
 	return []Mutant{
-		mutant("aliased", "sends pods that it does not copy", "sent pods share no memory", newBrokenCond(aliased)),
+		mutant("aliased", "sends pods that it does not copy", "random updates", newBrokenCond(aliased)),
 		mutant("lost-wake-up", "does not wake the attendant that waits for room", "a slow receiver does not block other sources", newLostWakeUp),
-		mutant("no-remove", "sends no REMOVE for the pods that a SET lacks", "big lists of copies", newBrokenCond(noRemove)),
-		mutant("torn-snapshot", "takes a snapshot one source after the other", "snapshots during updates", newTornSnapshot),
+		mutant("no-remove", "sends no REMOVE for the pods that a SET lacks", "random updates", newBrokenCond(noRemove)),
+		mutant("torn-snapshot", "takes a snapshot one source after the other", "concurrent sources", newTornSnapshot),
 	}
 }
 
