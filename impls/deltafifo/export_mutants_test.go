@@ -29,7 +29,7 @@ func Mutants() []Mutant {
 		mutant("lost-wake-up", "checks for work before it announces that it sleeps", "nothing lost, reordered or duplicated among producers", "././0", onInbox(newLostWakeUp)),
 		mutant("dropped-at-close", "drops the last event at Close", "random operations", "././0", onInbox(newDroppedAtClose)),
 		mutant("capacity-exceeded", "has room for one more than Capacity", "random operations", "././7", newExceeded),
-		mutant("lent-too-early", "writes to lent memory while process runs", "lent memory is stable until process returns", "per-key/./0/lent", onBacklog(newLentTooEarly)),
+		mutant("lent-too-early", "writes to lent memory while process runs", "random operations", "per-key/./0/lent", onBacklog(newLentTooEarly)),
 		mutant("synced-early", "counts the initial list as processed when it is taken", "random operations", "././0", onBacklog(func(b backlog) backlog { return &early{b} })),
 		mutant("replace-not-atomic", "lets other calls in between the tombstones of a Replace and its list", "linearizable", "in-order/true/0", onQueue(func(q *buffered) Queue { return &replaceTwice{q} })),
 		shardMutant("shards-by-turn", "reorders the events of a key across shards", "nothing lost, reordered or duplicated among producers", "././0/./none", func(q *sharded) Queue { return &byTurn{sharded: q} }),

@@ -1,6 +1,7 @@
 package clientgo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,14 +18,11 @@ import (
 // lifecycleChecks: waiting, closing, failing, and what the model leaves open.
 var lifecycleChecks = []queueCheck{
 	{Name: "every wait is woken", For: room(1), Run: everyWaitWoken},
-	{Name: "Close unblocks pop", Run: bubble(closeUnblocks)},
-	{Name: "no goroutine leaks", For: room(3), Run: noQueueGoroutineLeft},
-	{Name: "objects without a key", For: room(1), Run: on(keyErrors)},
+	{Name: "Close", Run: closes},
 	{Name: "keys of a function", For: all(objects, room(2)), Run: keyFunction},
 	{Name: "transformer", For: all(deltas, room(2)), Run: transformer},
 	{Name: "transformer errors", For: all(deltas, room(1)), Run: transformerErrors},
 	{Name: "producers go on during process", For: all(unlocked, room(1001)), Run: on(producersGoOn)},
-	{Name: "idle costs no CPU time", For: all(ours, idleSetup), Run: idleQueueCost},
 	{Name: "batch size", For: all(batched, room(17)), Run: batchSize},
 	{Name: "many keys come and go", For: all(room(1000), func(s queueSetup) bool { return s.path == byPop }), Run: comeAndGo},
 }
@@ -36,8 +34,7 @@ func everyWaitWoken(t *testing.T, s queueSetup) {
 		if call.Type == cache.Deleted && !deletesSeen(s) {
 			continue // It queues nothing.
 		}
-		synctest.Test(t, func(t *testing.T) {
-			r := s.new(t)
+		bubble(func(r *queueRig) {
 			r.update("a@1")
 			r.drain()
 			for i := range 3 {
@@ -51,56 +48,30 @@ func everyWaitWoken(t *testing.T, s queueSetup) {
 				pop.Returns(t, nil, fmt.Sprintf("round %d, after %s", i, word(call)))
 				r.drain()
 			}
-		})
+		})(t, s)
 	}
 }
 
-func closeUnblocks(r *queueRig) {
-	pop := conformance.Async(r.pop)
-	synctest.Wait()
-	r.queue.Close()
-	pop.Returns(r.t, cache.ErrFIFOClosed, "after Close")
-	r.ended()
-	r.queue.Close()
-}
-
-// noQueueGoroutineLeft: a closed queue leaves no goroutine, drained or not, idle or
-// with a waiting consumer. A bubble panics at its end if one is left.
-func noQueueGoroutineLeft(t *testing.T, s queueSetup) {
+// closes: Close ends the wait of a pop and leaves no goroutine, drained or not. A bubble panics at its end if
+// one is left.
+func closes(t *testing.T, s queueSetup) {
 	for name, use := range map[string]func(*queueRig){
 		"idle":    func(*queueRig) {},
 		"drained": func(r *queueRig) { r.update("a@1"); r.drain() },
-		"filled":  func(r *queueRig) { r.update("a@1", "b@2", "c@3") },
-		"waiting": func(r *queueRig) { go func() { _ = r.pop() }(); synctest.Wait() },
+		"filled":  func(r *queueRig) { r.update([]string{"a@1", "b@2", "c@3"}[:min(3, cmp.Or(r.Capacity, 3))]...) },
+		"waiting": func(r *queueRig) {
+			pop := conformance.Async(r.pop)
+			synctest.Wait()
+			r.queue.Close()
+			pop.Returns(r.t, cache.ErrFIFOClosed, "after Close")
+			r.ended()
+		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(func(r *queueRig) {
 			t.Log(name)
-			r := s.new(t)
 			use(r)
 			r.queue.Close()
-		})
-	}
-}
-
-func keyErrors(r *queueRig) {
-	calls := []cache.Delta{
-		{Type: cache.Added, Object: nameless{}}, {Type: cache.Updated, Object: nameless{}}, {Type: cache.Deleted, Object: nameless{}},
-	}
-	switch {
-	case r.objects: // Nothing of the list takes effect.
-		r.update("kept@1")
-		calls = append(calls, listOf("1", pod("a", 1), nameless{}))
-	case splitLists(r.queueSetup): // One that is atomic is one delta and needs no keys.
-		calls = append(calls, listOf("1", nameless{}))
-	}
-	for _, call := range calls {
-		var keyError cache.KeyError
-		if err := r.push(r.queue, call); !errors.As(err, &keyError) {
-			r.t.Errorf("%s of an object without a key returned %v, want a KeyError", word(call), err)
-		}
-	}
-	if got := words(r.drain()); len(got) > 1 || r.objects != slices.Equal(got, []string{"kept@1"}) {
-		r.t.Errorf("then %v is queued", got)
+		})(t, s)
 	}
 }
 
@@ -193,41 +164,6 @@ func producersGoOn(r *queueRig) {
 	})
 	if n := len(r.drain()); n != want {
 		r.t.Errorf("popped %d events, want %d", n, want)
-	}
-}
-
-// idleSetup leaves out options that make no difference to a sleeping queue.
-func idleSetup(s queueSetup) bool {
-	return s.Capacity <= 1 && (s.objects || s.path == byPop && !s.known && !lent(s) && !latest(s))
-}
-
-// idleQueueCost: the consumer of an empty queue and the producers of a full one sleep. A goroutine that spins
-// keeps the bubble from settling.
-func idleQueueCost(t *testing.T, s queueSetup) {
-	conformance.Watchdog(t, func() { panic("a goroutine of an idle queue spins") })
-	synctest.Test(t, func(t *testing.T) { sleepIdle(t, s) })
-}
-
-func sleepIdle(t *testing.T, s queueSetup) {
-	empty, full := s.new(t), s.new(t)
-	pop := conformance.Async(empty.pop)
-	var calls []conformance.Call
-	if bounded(s) {
-		full.fillBlocking()
-		for range 2 {
-			calls = append(calls, conformance.Async(func() error { return full.queue.Add(pod("late", 1)) }))
-		}
-	}
-	synctest.Wait()
-	empty.queue.Close()
-	full.queue.Close()
-	if err := pop.Wait(); !errors.Is(err, cache.ErrFIFOClosed) {
-		t.Errorf("a pop that Close ends returned %v", err)
-	}
-	for _, c := range calls {
-		if err := c.Wait(); err != nil {
-			t.Errorf("a call that Close ends returned %v", err)
-		}
 	}
 }
 

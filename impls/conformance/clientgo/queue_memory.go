@@ -1,77 +1,24 @@
 package clientgo
 
 import (
-	"fmt"
 	"runtime"
 	"slices"
 	"testing"
 	"weak"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls/conformance"
-	"watchlab/impls/deltafifo"
 )
 
-// memoryChecks: who owns the memory that process receives.
+// memoryChecks: who owns the memory that process receives. That owned memory is never reused, and lent memory
+// not before process returns, is part of the random operations.
 var memoryChecks = []queueCheck{
-	{Name: "owned memory is never reused", For: all(owned, room(40)), Run: on(ownership)},
-	{Name: "lent memory is stable until process returns", For: all(lent, unlocked, room(40)), Run: on(lentStable)},
 	{Name: "lent memory is reused", For: all(lent, room(1)), Run: on(lentReused)},
 	{Name: "nothing is held", Run: nothingHeld},
 	{Name: "a pop holds nothing of another", For: all(deltas, room(4)), Run: on(ownDeltasOnly)},
-}
-
-// ownership keeps everything that was popped, goes on, and compares: a queue that
-// reuses memory would show later deltas in it.
-func ownership(r *queueRig) {
-	var kept [][]cache.Delta
-	var want [][]string
-	for round := range 40 {
-		for i := range 30 {
-			for range 1 + i%2 {
-				r.do(r.queue.Update(pod(fmt.Sprintf("k%d", i), round)))
-			}
-		}
-		from := len(r.popped)
-		r.drain()
-		for _, p := range r.popped[from:] {
-			kept = append(kept, p.deltas)
-			want = append(want, words(p.deltas))
-			// The consumer may write to what it owns.
-			_ = append(p.deltas, cache.Delta{Type: "scribble"})
-		}
-	}
-	for i := range kept {
-		if got := words(kept[i]); !slices.Equal(got, want[i]) {
-			r.t.Fatalf("pop %d was %v, later %v", i, want[i], got)
-		}
-	}
-}
-
-// lentStable produces while process has lent memory.
-func lentStable(r *queueRig) {
-	rv := 0
-	produce := func(n int) {
-		for range n {
-			rv++
-			r.do(r.queue.Update(pod(fmt.Sprintf("k%d", rv%11), rv)))
-		}
-	}
-	rounds := 0
-	r.during = func(deltas []cache.Delta) {
-		want := words(deltas)
-		if rounds++; rounds < 100 {
-			produce(len(deltas))
-			_ = r.queue.Len()
-		}
-		if got := words(deltas); !slices.Equal(got, want) {
-			r.t.Fatalf("process was lent %v, which became %v", want, got)
-		}
-	}
-	produce(30)
-	r.drain()
 }
 
 // lentReused: a pop allocates nothing, so that the same memory comes again.
@@ -93,60 +40,38 @@ func lentReused(r *queueRig) {
 func nothingHeld(t *testing.T, s queueSetup) {
 	for name, script := range map[string]string{
 		"a queue": `
-			add a, update b, update b, delete c, drain
-			add a, add b, drain, delete a, bury b, delete b, drain
-			add a, add b, drain, update a, replace b c, drain, replace, drain
-			replace a b c, drain, resync, bookmark, drain, resync, update a, resync, drain
-			delete unknown, add a, delete a, delete a, drain
-			add a, update a, update a, update a, drain
-			add a, add b, add c, add d, add e, add f, add g, add h, update b, delete c, replace d e, resync, drain
-			replace a b, delete a, update b, replace a, replace b c, drain`,
-		"a closed queue": "add a, update b, close, add c, update d, delete a, replace e f, resync, bookmark, drain",
+			Add 0, Update 1 1, Delete 2, Drain
+			Add 0 1, Drain, Delete 0, Tombstone 1, Delete 1, Drain
+			Add 0 1, Drain, Update 0, Replace 1, Drain, Replace 2, Drain
+			Replace 3, Drain, Resync, Bookmark 0, Drain, Resync 0, Update 0, Resync 0, Drain
+			Delete 7, Add 0, Delete 0 0, Drain
+			Add 0, Update 0 0 0, Drain
+			Add 0 1 2 3 4 5 6 7, Update 1, Delete 2, Replace 4, Resync 0, Drain
+			Replace 5, Delete 0, Update 1, Replace 6, Replace 7, Drain`,
+		"a closed queue": "Add 0, Update 1, Close 0, Add 2, Update 3, Delete 0, Replace 1, Resync 0, Bookmark 0, Drain",
 	} {
-		r := s.new(t, func(o *deltafifo.Options) { o.Context = canceled() })
-		made := r.perform(script)
-		r.popped, r.store.objs = nil, map[string]any{}
-		r.collected(made, name)
+		p := s.newPlayer(t, 8)
+		var made []weak.Pointer[metav1.ObjectMeta]
+		p.made = &made
+		for words := range conformance.Statements(script) {
+			if words[0] == "Drain" {
+				p.drain()
+			} else if k := kind(words[0]); slices.Contains(s.kinds(), k) {
+				for _, arg := range words[1:] {
+					p.call(k, number(arg))
+				}
+			}
+		}
+		r := p.queueRig
+		r.store.objs = map[string]any{}
+		expectCollected(r, made, name)
 	}
 }
 
-// perform makes the calls of a script, of which some may fail, and returns their objects.
-func (r *queueRig) perform(script string) (made []weak.Pointer[v1.Pod]) {
-	types := map[string]cache.DeltaType{"add": cache.Added, "update": cache.Updated, "delete": cache.Deleted}
-	for words := range conformance.Statements(script) {
-		objects := make([]any, len(words)-1)
-		for i, name := range words[1:] {
-			p := pod(name, 1)
-			made, objects[i] = append(made, weak.Make(p)), p
-		}
-		var call cache.Delta
-		switch verb := words[0]; verb {
-		case "drain":
-			r.drain()
-			continue
-		case "close":
-			r.queue.Close()
-			continue
-		case "add", "update", "delete":
-			call = cache.Delta{Type: types[verb], Object: objects[0]}
-		case "bury":
-			call = cache.Delta{Type: cache.Deleted, Object: tombstoneOf(objects[0])}
-		case "replace":
-			call = listOf("1", objects...)
-		case "resync":
-			call = cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}
-		case "bookmark":
-			call = cache.Delta{Type: cache.Bookmark, Object: cache.BookmarkInfo{ResourceVersion: "1"}}
-		}
-		_ = r.push(r.queue, call)
-	}
-	return made
-}
-
-// collected fails where something holds an object after the next call of the queue.
-func (r *queueRig) collected(objects []weak.Pointer[v1.Pod], when string) {
+// expectCollected fails where something holds an object after the next call of the queue.
+func expectCollected[T any](r *queueRig, objects []weak.Pointer[T], when string) {
 	r.t.Helper()
-	held := func(p weak.Pointer[v1.Pod]) bool { return p.Value() != nil }
+	held := func(p weak.Pointer[T]) bool { return p.Value() != nil }
 	// The collector scans the frame of a goroutine that it stopped anywhere conservatively, so it may
 	// keep for once what the channel's goroutine had in hand.
 	for i := 0; i < 20 && (i == 0 || slices.ContainsFunc(objects, held)); i++ {
@@ -162,26 +87,24 @@ func (r *queueRig) collected(objects []weak.Pointer[v1.Pod], when string) {
 // ownDeltasOnly: the deltas of a pop hold nothing of another pop, and the queue nothing of a pop while
 // it has other events.
 func ownDeltasOnly(r *queueRig) {
-	made := r.perform("update a, update b, update c, update a")
+	r.update("a@1", "b@2", "c@3", "a@4")
 	var first, second []cache.Delta
 	for _, deltas := range []*[]cache.Delta{&first, &second} {
 		r.do(r.pop())
 		*deltas = r.popped[len(r.popped)-1].deltas
-		r.perform("update d")
+		r.update("d@5")
 	}
 	weakly := func(deltas []cache.Delta) (objects []weak.Pointer[v1.Pod]) {
-		for _, p := range made {
-			if slices.ContainsFunc(deltas, func(d cache.Delta) bool { return d.Object == any(p.Value()) }) {
-				objects = append(objects, p)
-			}
+		for _, d := range deltas {
+			objects = append(objects, weak.Make(d.Object.(*v1.Pod)))
 		}
 		return objects
 	}
 	ofFirst, ofSecond := weakly(first), weakly(second)
 	r.popped, r.store.objs = nil, map[string]any{}
 	second = nil
-	r.collected(ofSecond, "with deltas of an earlier pop and queued events")
+	expectCollected(r, ofSecond, "with deltas of an earlier pop and queued events")
 	runtime.KeepAlive(first)
 	first = nil
-	r.collected(ofFirst, "with queued events")
+	expectCollected(r, ofFirst, "with queued events")
 }

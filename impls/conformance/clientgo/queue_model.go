@@ -175,8 +175,10 @@ func (m *deltaModel) len() int { return m.live }
 
 func (m *deltaModel) call(d cache.Delta, err error) error {
 	switch {
-	case d.Object == nameless{}:
-		m.begin() // As upstream, it counts as the first call.
+	case withoutKey(d):
+		if d.Type != cache.ReplacedAll && (inOrder(m.queueSetup) || d.Type != cache.Deleted) {
+			m.begin() // As upstream, it counts as the first call.
+		}
 		return wantKeyError(err)
 	case d.Type == cache.SyncAll && !deletesSeen(m.queueSetup), d.Type == cache.Bookmark && !atomicLists(m.queueSetup):
 		return err
@@ -194,6 +196,14 @@ func (m *deltaModel) call(d cache.Delta, err error) error {
 		m.begin()
 	}
 	return m.push(i)
+}
+
+// withoutKey reports whether a call has an object without a key.
+func withoutKey(d cache.Delta) bool {
+	if list, ok := d.Object.(cache.ReplacedAllInfo); ok {
+		return slices.Contains(list.Objects, any(nameless{}))
+	}
+	return d.Object == nameless{}
 }
 
 func wantKeyError(err error) error {

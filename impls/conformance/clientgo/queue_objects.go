@@ -85,7 +85,7 @@ func (m *objectModel) refused(err error, needsRoom bool) (bool, error) {
 
 func (m *objectModel) call(d cache.Delta, err error) error {
 	switch {
-	case d.Object == nameless{}:
+	case withoutKey(d):
 		return wantKeyError(err)
 	case d.Type == cache.SyncAll:
 		return err

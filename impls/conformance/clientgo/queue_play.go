@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 	"time"
+	"weak"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -28,8 +29,9 @@ const (
 	del    kind = "Delete"
 	// bury is a Delete of a [cache.DeletedFinalStateUnknown].
 	bury kind = "Tombstone"
-	// addNameless is an Add of an object that has no key.
-	addNameless kind = "Nameless"
+	// nokey is a call with an object that has no key: an Add, an Update, a Delete or, if it is no delta of
+	// its own, a Replace.
+	nokey kind = "Nameless"
 	// replace lists some of the keys, each in a new version; of family queue, some of them twice.
 	replace kind = "Replace"
 	// relist lists the newest version of each key, as a Reflector does.
@@ -50,9 +52,9 @@ func (k kind) pops() bool { return k == pop || k == popBatch || k == popFails }
 // The kinds of a family. Fuzz corpora depend on their order.
 var (
 	deltaKinds = []kind{
-		add, update, del, bury, addNameless, replace, relist, resync, bookmark, pop, popBatch, popFails, look, closeQueue,
+		add, update, del, bury, nokey, replace, relist, resync, bookmark, pop, popBatch, popFails, look, closeQueue,
 	}
-	objectKinds = []kind{add, update, del, addNameless, replace, resync, pop, popFails, look, closeQueue}
+	objectKinds = []kind{add, update, del, nokey, replace, resync, pop, popFails, look, closeQueue}
 )
 
 // kinds returns those of the setup's family.
@@ -96,7 +98,7 @@ func (s queueSetup) playRandom(t *rapid.T) {
 		return op{kind: k, arg: rapid.Uint32Range(0, 255).Draw(t, fmt.Sprintf("%v of", k))}
 	}
 	inside := slices.DeleteFunc(slices.Clone(s.kinds()), func(k kind) bool {
-		return k.pops() || k == addNameless || k == closeQueue
+		return k.pops() || k == nokey || k == closeQueue
 	})
 	all := map[string]func(*rapid.T){}
 	for _, k := range s.kinds() {
@@ -137,8 +139,11 @@ type queuePlayer struct {
 	keys  int
 	truth *consumerStore // the newest version of each key that was not deleted
 
-	failed bool // some process has failed
-	next   int  // number of the last operation
+	made   *[]weak.Pointer[metav1.ObjectMeta] // if not nil, gets the objects
+	kept   []popped                           // owned memory
+	words  [][]string                         // of kept, when it was popped
+	failed bool                               // some process has failed
+	next   int                                // number of the last operation
 }
 
 // newPlayer returns a player with a new queue and a number of keys.
@@ -223,8 +228,15 @@ func (p *queuePlayer) try(o op) (refused bool) {
 		p.queue.Close()
 		p.model.base().closed = true
 		return false
-	case addNameless:
-		d = cache.Delta{Type: cache.Added, Object: nameless{}}
+	case nokey:
+		types := []cache.DeltaType{cache.Added, cache.Updated, cache.Deleted}
+		if d = (cache.Delta{Type: types[o.arg%3], Object: nameless{}}); o.arg%4 == 3 && !atomicLists(p.queueSetup) {
+			list := []any{p.object(o.arg, o.rv), nameless{}}
+			if upstream(p.queueSetup) && deltas(p.queueSetup) {
+				list = list[1:] // It queues what comes before.
+			}
+			d = listOf(strconv.Itoa(o.rv), list...)
+		}
 	case replace, relist:
 		d = listOf(strconv.Itoa(o.rv), p.list(o)...)
 	case resync, bookmark:
@@ -258,11 +270,15 @@ func (p *queuePlayer) try(o op) (refused bool) {
 // object returns the object that an operation is about.
 func (p *queuePlayer) object(arg uint32, rv int) any {
 	key := int(arg) % p.keys
-	return &metav1.ObjectMeta{
+	obj := &metav1.ObjectMeta{
 		Namespace:       []string{"", "a", "b"}[key%3],
 		Name:            "k" + strconv.Itoa(key/3),
 		ResourceVersion: strconv.Itoa(rv),
 	}
+	if p.made != nil {
+		*p.made = append(*p.made, weak.Make(obj))
+	}
+	return obj
 }
 
 // list returns what a Replace lists: about half of the keys, or all.
@@ -381,6 +397,10 @@ func (p *queuePlayer) process(o op, got popped, within []op) (late []op) {
 		}
 	}
 	apply(!before)
+	if owned(p.queueSetup) && p.made == nil {
+		p.kept, p.words = append(p.kept, got), append(p.words, words(got.deltas))
+		_ = append(got.deltas, cache.Delta{Type: "scribble"}) // The consumer may write to what it owns.
+	}
 	return within
 }
 
@@ -402,4 +422,9 @@ func (p *queuePlayer) end() {
 	p.drain()
 	p.try(op{kind: closeQueue, rv: p.next})
 	p.pop(op{kind: pop, rv: p.next}, nil)
+	for i, want := range p.words {
+		if got := words(p.kept[i].deltas); !slices.Equal(got, want) {
+			p.t.Fatalf("%s %v: pop %d was %v, later %v", p.variant.Name, p.queueSetup, i, want, got)
+		}
+	}
 }

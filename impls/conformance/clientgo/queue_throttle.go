@@ -20,7 +20,7 @@ var throttleChecks = []queueCheck{
 	{Name: "what ends the wait for process", For: throttled, Run: waitForProcessEnds},
 	{Name: "throttled among producers", For: throttled, Concurrent: true, Run: func(t *testing.T, s queueSetup) {
 		s.BatchSize = 1
-		concurrentProducers(s.new(t))
+		oneConsumer(s.new(t))
 	}},
 }
 
