@@ -24,7 +24,7 @@ type Mutant struct {
 func Mutants() []Mutant {
 	return []Mutant{
 		mutant("stale", "reads the inbox only when the backlog is empty", "random operations", ringVariant(), newStale),
-		mutant("torn-replace", "replaces one shard after the other", "Replace is atomic", shardedVariant(), newTornReplace),
+		mutant("torn-replace", "replaces one shard after the other", "linearizable", shardedVariant(), newTornReplace),
 		mutant("forgotten-key", "wakes no consumer for a key that was in process", "consumers pass over a key in process", shardedVariant(), newForgottenKey),
 	}
 }

@@ -3,7 +3,6 @@ package clientgo
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -25,8 +24,6 @@ var concurrentChecks = []queueCheck{
 	{Name: "consumers pass over a key in process", For: all(objects, manyAtOnce, room(3)), Run: passOver},
 	{Name: "no key starves", For: all(manyAtOnce, room(60)), Run: noKeyStarves},
 	{Name: "Len never understates", For: all(deltas, ours), Concurrent: true, Run: lenNeverUnderstates},
-	{Name: "Replace during pushes", For: all(deltas, deletesSeen), Concurrent: true, Run: on(replaceDuringPushes)},
-	{Name: "Replace is atomic", For: objects, Concurrent: true, Run: on(replaceIsAtomic)},
 	{Name: "random operations", For: func(s queueSetup) bool { return s.path == byPop }, Run: randomQueueOperations},
 	{Name: "linearizable", For: linearizableSetup, Concurrent: true, Run: linearizableQueue},
 }
@@ -269,73 +266,5 @@ func lenNeverUnderstates(t *testing.T, s queueSetup) {
 	looking.Wait()
 	if n := delivered.Load(); n != producers*each {
 		t.Errorf("popped %d events, want %d", n, producers*each)
-	}
-}
-
-// replaceIsAtomic: after the first object of a list, a consumer receives no object that the list
-// replaced. There is one consumer, because the order of pops among several is unknown.
-func replaceIsAtomic(r *queueRig) {
-	const lists, keys = 60, 40
-	r.produce(1, func(int) (err error) {
-		for v := 1; v <= lists; v++ {
-			var list []any
-			for k := range keys {
-				list = append(list, pod(fmt.Sprintf("k%d", k), v))
-			}
-			err = errors.Join(err, r.queue.Replace(list, "1"))
-			runtime.Gosched()
-		}
-		return err
-	})
-	newest, n := 0, 0
-	r.during = func(deltas []cache.Delta) {
-		v := version(deltas[0].Object)
-		if v < newest {
-			r.t.Errorf("%s came after an object of list %d", word(deltas[0]), newest)
-		}
-		if v > newest {
-			newest, n = v, 0
-		}
-		n++
-	}
-	r.consume(r.process)
-	if newest != lists || n != keys {
-		r.t.Errorf("%d objects of list %d came last, want %d of list %d", n, newest, keys, lists)
-	}
-}
-
-// replaceDuringPushes: the store ends with the last list.
-func replaceDuringPushes(r *queueRig) {
-	const producers, keys, each = 3, 12, 60
-	seed := rand.Uint64()
-	var version atomic.Int64
-	var others sync.WaitGroup
-	others.Add(producers - 1)
-	r.produce(producers, func(p int) (err error) {
-		rng := rand.New(rand.NewPCG(seed, uint64(p)))
-		object := func() any { return pod(fmt.Sprintf("k%d", rng.IntN(keys)), int(version.Add(1))) }
-		for range each {
-			put := []func(any) error{r.queue.Add, r.queue.Update, r.queue.Delete}[rng.IntN(3)]
-			err = errors.Join(err, put(object()))
-			if p > 0 {
-				continue
-			}
-			switch rng.IntN(8) {
-			case 0:
-				err = errors.Join(err, r.queue.Replace([]any{object(), pod("listed", 1)}, "1"))
-			case 1:
-				err = errors.Join(err, r.queue.Resync())
-			}
-		}
-		if p > 0 {
-			others.Done()
-			return err
-		}
-		others.Wait()
-		return errors.Join(err, r.queue.Replace([]any{pod("k1", 100000), pod("last", 100001)}, "100001"))
-	})
-	r.consume(r.process)
-	if got, want := r.store.state(), []string{"k1@100000", "last@100001"}; !slices.Equal(got, want) {
-		r.t.Errorf("seed %d: the store ends with %v, want %v", seed, got, want)
 	}
 }

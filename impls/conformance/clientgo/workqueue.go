@@ -100,9 +100,11 @@ func (r *workRig) take() string {
 	return item
 }
 
-// workBubble returns a check's function that tests a new rig in a bubble of its own.
+// workBubble returns a check's function that tests a new rig in a bubble of its own, which a goroutine that
+// spins keeps from settling.
 func workBubble(f func(*workRig)) func(*testing.T, workSetup) {
 	return func(t *testing.T, s workSetup) {
+		conformance.Watchdog(t, func() { panic("a goroutine of a queue spins or sleeps for ever") })
 		synctest.Test(t, func(t *testing.T) { f(s.new(t)) })
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clientgoqueue "k8s.io/client-go/util/workqueue"
 
-	"watchlab/impls/conformance"
 	"watchlab/impls/workqueue"
 )
 
@@ -39,7 +38,6 @@ var otherChecks = []workCheck{
 	{Name: "the metrics are client-go's", For: wholeWork, Run: metricsEqual},
 	{Name: "no goroutine leaks", For: wholeWork, Run: noWorkGoroutineLeft},
 	{Name: "items that are done can be collected", Run: itemsCollected},
-	{Name: "idle costs no CPU time", For: wholeWork, Run: idleWorkCost},
 	{Name: "client-go's delaying queue on top", For: wholeWork, Run: workBubble(delaying)},
 	{Name: "random operations", For: wholeWork, Run: randomWork},
 }
@@ -148,28 +146,6 @@ func itemsCollected(t *testing.T, s workSetup) {
 	runtime.KeepAlive(r.queue)
 	if alive > most {
 		t.Errorf("%d of %d items that are done cannot be collected", alive, items)
-	}
-}
-
-// idleWorkCost: workers and drain of an idle queue sleep. A goroutine that spins keeps the bubble from settling.
-func idleWorkCost(t *testing.T, s workSetup) {
-	conformance.Watchdog(t, func() { panic("a goroutine of an idle queue spins") })
-	workBubble(func(empty *workRig) { sleepIdleWork(empty, s.new(empty.t)) })(t, s)
-}
-
-func sleepIdleWork(empty, draining *workRig) {
-	draining.queue.Add("a")
-	draining.take()
-	drain := conformance.Async(func() error { draining.queue.ShutDownWithDrain(); return nil })
-	var gets []conformance.Call
-	for range 3 {
-		gets = append(gets, conformance.Async(func() error { empty.take(); return nil }))
-	}
-	synctest.Wait()
-	empty.shutDown()
-	draining.shutDown()
-	for _, c := range append(gets, drain) {
-		_ = c.Wait()
 	}
 }
 
