@@ -36,7 +36,7 @@
 //   - The objects of a watch come in order.
 //   - The input is not kept: objects do not point into it.
 //   - A decoder serves several goroutines and several responses at once.
-//   - No input ends the process. A panic of shared or metadata would be a bug: it is recovered, logged
+//   - No input ends the process. A panic of shared would be a bug: it is recovered, logged
 //     and counted in [Table.Panics], and client-go's decoder decodes the object.
 //
 // # Who may change an object
@@ -47,7 +47,6 @@
 //	                  a transform   a handler or lister   a caller of Get, Create, Update, Patch
 //	clientgo-…        may           must not              may
 //	shared            may           must not              may
-//	metadata          may           must not              may
 //	shared-readonly   refused       must not              refused
 //
 // A handler must not change an object with client-go either: the cache and the other handlers have
@@ -156,7 +155,7 @@ func (e Encoding) MediaType() string { return mediaTypes[e] }
 type Options struct {
 	Encoding Encoding        // of the wire; default: that in the variant's name, or Protobuf
 	Scheme   *runtime.Scheme // of the types; default: client-go's
-	Table    *Table          // of shared, shared-readonly and metadata; default: one of its own
+	Table    *Table          // of shared and shared-readonly; default: one of its own
 	Observe  func() Observer // returns the observer of a response; nil: none
 	// Unstructured decodes JSON to the types of package unstructured, as client-go's dynamic client
 	// does, and does not use the Scheme.

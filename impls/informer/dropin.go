@@ -59,8 +59,8 @@ func build(lw cache.ListerWatcher, example runtime.Object, opts Options, resync 
 // ForResource returns an informer of a resource of all namespaces, with a client of its own that
 // decodes with Options.Decode. For one namespace or a selector, give [New] a [decode.NewListWatch].
 //
-// example has the type of the decoded objects: a Go type of Decoder.Scheme, an unstructured object, or
-// *metav1.PartialObjectMetadata with the decoder metadata. If Decoder.Encoding is empty, groups that
+// example has the type of the decoded objects: a Go type of Decoder.Scheme, or an unstructured object.
+// If Decoder.Encoding is empty, groups that
 // client-go's scheme lacks, such as those of custom resources, and unstructured objects come as JSON.
 //
 // In a client-go SharedInformerFactory:
@@ -116,9 +116,6 @@ func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example r
 func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer, error) {
 	name, of := cmp.Or(opts.Decode, DefaultDecode), opts.Decoder
 	opts.Decode, opts.Decoder = "", decode.Options{}
-	if name == "metadata" {
-		return nil, nil, fmt.Errorf("informer: %w: Decode is metadata (a manager's informers have objects of several types)", impls.ErrOptions)
-	}
 	of.Scheme = cmp.Or(of.Scheme, scheme.Scheme)
 	of.Table = cmp.Or(of.Table, decode.NewTable(0))
 	if _, err := decode.New(name, of); err != nil {
@@ -173,17 +170,14 @@ func ofType(lw cache.ListerWatcher, example runtime.Object) cache.ListerWatcher 
 func decoderOf(name string, o decode.Options, example runtime.Object) (decode.Decoder, error) {
 	_, partial := example.(*metav1.PartialObjectMetadata)
 	_, o.Unstructured = example.(runtime.Unstructured)
-	switch metadata := name == "metadata"; {
-	case metadata != partial:
-		return nil, fmt.Errorf("%w: Decode is %s (metadata is for *metav1.PartialObjectMetadata alone, and that for metadata)", impls.ErrOptions, name)
-	case !metadata && o.Encoding == "":
-		builtIn, _, _ := scheme.Scheme.ObjectKinds(example)
-		if o.Unstructured || len(builtIn) == 0 {
-			o.Encoding = decode.JSON
-		}
+	if partial {
+		return nil, fmt.Errorf("%w: no decoder makes a %T", impls.ErrOptions, example)
 	}
-	if known := cmp.Or(o.Scheme, scheme.Scheme); !o.Unstructured && !partial {
-		if _, _, err := known.ObjectKinds(example); err != nil {
+	if builtIn, _, _ := scheme.Scheme.ObjectKinds(example); o.Encoding == "" && (o.Unstructured || len(builtIn) == 0) {
+		o.Encoding = decode.JSON
+	}
+	if !o.Unstructured {
+		if _, _, err := cmp.Or(o.Scheme, scheme.Scheme).ObjectKinds(example); err != nil {
 			return nil, fmt.Errorf("%w: Decoder.Scheme: %w", impls.ErrOptions, err)
 		}
 	}

@@ -63,7 +63,7 @@ func TestOptions(t *testing.T) {
 func TestDecodeOptions(t *testing.T) {
 	pods, config := v1.SchemeGroupVersion.WithResource("pods"), &rest.Config{}
 	// The example must be of a type that the decoder makes.
-	for name, example := range map[string]runtime.Object{"shared": &metav1.PartialObjectMetadata{}, "clientgo-json": &Widget{}, "metadata": &v1.Pod{}} {
+	for name, example := range map[string]runtime.Object{"shared": &metav1.PartialObjectMetadata{}, "clientgo-json": &Widget{}} {
 		if _, err := informer.ForResource(config, pods, example, informer.Options{Decode: name}); !errors.Is(err, impls.ErrOptions) {
 			t.Errorf("%s of a %T: %v", name, example, err)
 		}
@@ -88,9 +88,6 @@ func TestDecodeOptions(t *testing.T) {
 		if f != nil || err == nil || c.is != nil && !errors.Is(err, c.is) {
 			t.Errorf("%s: ForManager returned %v", c.name, err)
 		}
-	}
-	if _, _, err := informer.ForManager(config, informer.Options{Decode: "metadata"}); !errors.Is(err, impls.ErrOptions) {
-		t.Errorf("metadata: ForManager returned %v", err)
 	}
 	if _, err := informer.ForResource(config, pods, &v1.Pod{}, informer.Options{}); err != nil {
 		t.Errorf("without a decoder: %v", err)
