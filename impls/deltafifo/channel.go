@@ -42,7 +42,7 @@ func newChannel(o Options) *channel {
 		mail:    ring.NewMailbox[item, answer](chunk),
 		answers: make(chan answer, 1),
 	}
-	q.slots.Init(o.Capacity, nil)
+	q.slots.Init(o.Capacity)
 	q.engine, q.sink = q, q.throttle.init(o, 1, q)
 	go q.mail.Own(&owner{channel: q, backlog: newBacklog(o, q.initial)})
 	return q

@@ -127,7 +127,7 @@ func newSharded(o Options) *sharded {
 	}
 	q := &sharded{producers: producers{base: newBase(o, "sharded")}, shards: make([]shard, o.Shards)}
 	q.sink = q
-	q.slots.Init(o.Capacity, nil)
+	q.slots.Init(o.Capacity)
 	q.ready.arrival.L = &q.ready.mu
 	for i := range q.shards {
 		s := &q.shards[i]

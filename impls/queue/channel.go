@@ -49,7 +49,7 @@ func newChannel(o Options) *channel {
 		answers: make(chan answer, 1),
 	}
 	q.engine = q
-	q.slots.Init(o.Capacity, nil)
+	q.slots.Init(o.Capacity)
 	go q.mail.Own(&owner{channel: q, backlog: q.newBacklog()})
 	return q
 }

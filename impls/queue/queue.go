@@ -115,10 +115,6 @@ func Register(v Variant) { registry.Register(v) }
 // Variants returns the variants, baselines first.
 func Variants() []Variant { return registry.Variants() }
 
-// Lookup returns the named variant. The error wraps [impls.ErrUnknownVariant] and
-// lists the registered names.
-func Lookup(name string) (Variant, error) { return registry.Lookup(name) }
-
 // New builds a queue of the named variant. The error wraps
 // [impls.ErrUnknownVariant] or [impls.ErrOptions] and lists the allowed values.
 func New(name string, opts Options) (Queue, error) { return registry.New(name, opts) }

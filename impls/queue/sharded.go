@@ -83,7 +83,7 @@ func newSharded(o Options) *sharded {
 	for i := range q.shards {
 		q.shards[i].backlog = q.newBacklog()
 	}
-	q.slots.Init(o.Capacity, nil)
+	q.slots.Init(o.Capacity)
 	q.arrival.L = &q.sleepers
 	return q
 }

@@ -11,10 +11,9 @@ import (
 // learn under a lock whether they need a slot, and release that lock to wait. For
 // the wake-up of producers see room: used has the part of freed.
 type Slots struct {
-	capacity  int64
-	errClosed error
-	closed    atomic.Bool
-	_         [pad]byte
+	capacity int64
+	closed   atomic.Bool
+	_        [pad]byte
 
 	// used is the number of slots in use. Producers and consumers write it, so it
 	// has a cache line of its own.
@@ -24,11 +23,8 @@ type Slots struct {
 	room room // where producers wait
 }
 
-// Init sets the capacity and the error that [Slots.Wait] returns after Close.
-// Capacity 0 means unbounded.
-func (s *Slots) Init(capacity int, errClosed error) {
-	s.capacity, s.errClosed = int64(capacity), errClosed
-}
+// Init sets the capacity; 0 means unbounded.
+func (s *Slots) Init(capacity int) { s.capacity = int64(capacity) }
 
 // Bounded reports whether the capacity is limited.
 func (s *Slots) Bounded() bool { return s.capacity > 0 }
@@ -49,7 +45,7 @@ func (s *Slots) TryTake() bool {
 	}
 }
 
-// Take takes a slot and waits for a free one. The errors are those of [Slots.Wait].
+// Take takes a slot and waits for a free one; after Close there may be none. The error is that of ctx.
 func (s *Slots) Take(ctx context.Context) error {
 	if s.TryTake() {
 		return nil
@@ -57,20 +53,17 @@ func (s *Slots) Take(ctx context.Context) error {
 	return s.wait(ctx, s.TryTake)
 }
 
-// Wait returns nil when a slot was free. The caller then calls TryTake. If
-// another producer was faster, it waits again. If it no longer needs a slot, it
-// calls Wake. The error is that of ctx, or that of a closed queue.
+// Wait returns nil when a slot was free, or after Close. The caller then calls
+// TryTake. If another producer was faster, it waits again. If it no longer needs a
+// slot, it calls Wake. The error is that of ctx.
 func (s *Slots) Wait(ctx context.Context) error {
 	return s.wait(ctx, func() bool { return s.used.Load() < s.capacity })
 }
 
 func (s *Slots) wait(ctx context.Context, free func() bool) error {
 	return s.room.wait(ctx, func() error {
-		switch {
-		case free():
+		if free() || s.closed.Load() {
 			return nil
-		case s.closed.Load():
-			return s.errClosed
 		}
 		return ErrFull
 	})
