@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -14,8 +13,8 @@ import (
 // reflect.DeepEqual. API equality would be weaker than kubelet's: it treats nil
 // and empty as equal. They take pointers into pods, so that they do not allocate.
 var (
-	specsEqual    = equalOf[v1.PodSpec](mapsOf[v1.ResourceName, resource.Quantity]())
-	statusesEqual = equalOf[v1.PodStatus](mapsOf[v1.ResourceName, resource.Quantity]())
+	specsEqual    = equalOf[v1.PodSpec]()
+	statusesEqual = equalOf[v1.PodStatus]()
 	labelsEqual   = equalOf[map[string]string]()
 	timesEqual    = equalOf[*metav1.Time]()
 	periodsEqual  = equalOf[*int64]()

@@ -6,65 +6,25 @@ import (
 	"reflect"
 	"slices"
 	"unsafe"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // This file compiles the equality of a type ahead of time. [equalOf] walks a type
 // once with reflect. It returns a function with the result of reflect.DeepEqual that does not walk the
-// type again. Fixed-size parts are compared as memory. Strings, slices, pointers and maps[string]string
-// are compared directly. The function compares cheap fields first and stops at the first difference. Floats, funcs,
+// type again. Fixed-size parts are compared as memory. Strings, slices, pointers, maps[string]string
+// and v1.ResourceList are compared directly. The function compares cheap fields first and stops at the first difference. Floats, funcs,
 // interfaces, maps of other types and recursive types, which pods have not, are refused.
 //
 // As with reflect.DeepEqual, nil and empty slices and maps differ, unexported
 // fields count, and identical pointers and slices are equal.
 
-// option adds types that [equalOf] compares.
-type option func(*compiler)
-
-// mapsOf compares maps from K to V without reflect, including named types of them.
-func mapsOf[K, V comparable]() option {
-	return func(c *compiler) {
-		// The plan of the element is built when the type is reached, so that
-		// options apply in any order.
-		c.maps[reflect.TypeFor[map[K]V]()] = func(c *compiler) step {
-			elem := c.plan(reflect.TypeFor[V]())
-			equal := func(a, b unsafe.Pointer) bool {
-				ma, mb := *(*map[K]V)(a), *(*map[K]V)(b)
-				if len(ma) != len(mb) || (ma == nil) != (mb == nil) {
-					return false
-				}
-				if *(*unsafe.Pointer)(a) == *(*unsafe.Pointer)(b) {
-					return true
-				}
-				for k, va := range ma {
-					vb, ok := mb[k]
-					if !ok {
-						return false
-					}
-					// Identical values are equal; the plan compares only values
-					// with different pointers.
-					if va != vb && !equalCopies(elem, va, vb) {
-						return false
-					}
-				}
-				return true
-			}
-			return step{kind: typedMap, equal: equal}
-		}
-	}
-}
-
 // equalOf returns a function with the result of reflect.DeepEqual(*a, *b). a and b must not be nil
 // or change during the call. The function is safe for concurrent use, and does not allocate. equalOf panics if T has a
 // part that it cannot compare, as at program start with a release of k8s.io/api whose pods have one.
-func equalOf[T any](options ...option) func(a, b *T) bool {
-	c := &compiler{
-		maps:  make(map[reflect.Type]func(*compiler) step),
-		plans: make(map[reflect.Type]*plan),
-	}
-	for _, option := range options {
-		option(c)
-	}
-	p := c.plan(reflect.TypeFor[T]())
+func equalOf[T any]() func(a, b *T) bool {
+	p := compiler{}.plan(reflect.TypeFor[T]())
 	return func(a, b *T) bool {
 		return p.equal(unsafe.Pointer(a), unsafe.Pointer(b))
 	}
@@ -82,16 +42,15 @@ const (
 	bytes   // a slice of plan, whose values are memory, size bytes each
 	slice   // of plan, size bytes an element
 	stringMap
-	typedMap
+	resources // whose quantities have plan
 )
 
 // step compares one part of a value, at offset off.
 type step struct {
-	kind  kind
-	off   uintptr
-	size  uintptr
-	plan  *plan
-	equal func(a, b unsafe.Pointer) bool
+	kind kind
+	off  uintptr
+	size uintptr
+	plan *plan
 }
 
 // plan compares values of one type.
@@ -120,29 +79,27 @@ func (p *plan) flat(size uintptr) bool {
 	return s.kind == word && size == 8 || s.kind == memory && s.size == size
 }
 
-type compiler struct {
-	maps  map[reflect.Type]func(*compiler) step
-	plans map[reflect.Type]*plan
-}
+// compiler has the plans of types.
+type compiler map[reflect.Type]*plan
 
 // plan returns the plan of a type, and builds it on the first call.
-func (c *compiler) plan(t reflect.Type) *plan {
-	p, ok := c.plans[t]
+func (c compiler) plan(t reflect.Type) *plan {
+	p, ok := c[t]
 	switch {
 	case p != nil:
 		return p
 	case ok:
 		panic(fmt.Sprintf("merge: %v contains itself", t))
 	}
-	c.plans[t] = nil
+	c[t] = nil
 	p = &plan{}
 	p.setSteps(merge(c.steps(t, 0, nil)))
-	c.plans[t] = p
+	c[t] = p
 	return p
 }
 
 // steps appends the steps for a value of type t at offset off.
-func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
+func (c compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 	switch t.Kind() {
 	case reflect.Bool,
 		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
@@ -170,10 +127,8 @@ func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 		}
 		return to
 	case reflect.Map:
-		if build, ok := c.maps[reflect.MapOf(t.Key(), t.Elem())]; ok {
-			s := build(c)
-			s.off = off
-			return append(to, s)
+		if quantity := reflect.TypeFor[resource.Quantity](); t.Elem() == quantity && t.Key() == reflect.TypeFor[v1.ResourceName]() {
+			return append(to, step{kind: resources, off: off, plan: c.plan(quantity)})
 		}
 		if t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String {
 			return append(to, step{kind: stringMap, off: off})
@@ -204,13 +159,6 @@ func merge(steps []step) []step {
 	}
 	slices.SortStableFunc(merged, func(a, b step) int { return cmp.Compare(a.kind, b.kind) })
 	return merged
-}
-
-// equalCopies compares values without an address. It copies them to the heap, so
-// call it only for values that differ with ==.
-func equalCopies[V any](p *plan, a, b V) bool {
-	pair := &[2]V{a, b}
-	return p.equal(unsafe.Pointer(&pair[0]), unsafe.Pointer(&pair[1]))
 }
 
 // setSteps sets the steps of the plan, which are sorted.
@@ -285,7 +233,7 @@ func (p *plan) equal(a, b unsafe.Pointer) bool {
 				return false
 			}
 		default:
-			if !s.equal(pa, pb) {
+			if !s.plan.sameResources(*(*v1.ResourceList)(pa), *(*v1.ResourceList)(pb)) {
 				return false
 			}
 		}
@@ -318,6 +266,31 @@ func sameStrings(a, b map[string]string) bool {
 	}
 	for k, va := range a {
 		if vb, ok := b[k]; !ok || va != vb {
+			return false
+		}
+	}
+	return true
+}
+
+// sameResources compares the values of maps with the plan of a quantity.
+func (p *plan) sameResources(a, b v1.ResourceList) bool {
+	if len(a) != len(b) || (a == nil) != (b == nil) {
+		return false
+	}
+	if *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b)) {
+		return true
+	}
+	for k, va := range a {
+		vb, ok := b[k]
+		if !ok {
+			return false
+		}
+		if va == vb {
+			continue
+		}
+		// Only values with different pointers are copied to the heap.
+		pair := &[2]resource.Quantity{va, vb}
+		if !p.equal(unsafe.Pointer(&pair[0]), unsafe.Pointer(&pair[1])) {
 			return false
 		}
 	}

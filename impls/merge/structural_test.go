@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	podSpecs    = equalOf[v1.PodSpec](mapsOf[v1.ResourceName, resource.Quantity]())
-	podStatuses = equalOf[v1.PodStatus](mapsOf[v1.ResourceName, resource.Quantity]())
+	podSpecs    = equalOf[v1.PodSpec]()
+	podStatuses = equalOf[v1.PodStatus]()
 	objectMetas = equalOf[metav1.ObjectMeta]()
 )
 
