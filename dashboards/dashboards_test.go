@@ -16,7 +16,7 @@ import (
 
 	"watchlab/bench/chart"
 	"watchlab/bench/lab"
-	"watchlab/bench/telemetry/live"
+	"watchlab/bench/telemetry"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
 	"watchlab/impls/queue"
@@ -201,7 +201,7 @@ func TestMetrics(t *testing.T) {
 		}
 		anywhere = append(anywhere, own...)
 	}
-	families := must(live.New("run", "commit").Gather())(t)
+	families := must(telemetry.New("run", "commit").Gather())(t)
 	for _, f := range families {
 		var own []string
 		for _, l := range f.GetMetric()[0].GetLabel() {
@@ -212,7 +212,7 @@ func TestMetrics(t *testing.T) {
 		}
 		export(f.GetName(), f.GetType(), own)
 	}
-	for _, m := range live.Metrics() {
+	for _, m := range telemetry.Metrics() {
 		export(m.Name, m.Kind, m.AllLabels())
 	}
 	name := regexp.MustCompile(`\b(?:watchlab|go|process)_[a-z0-9_]+\b`)
@@ -246,7 +246,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%d matchers", matched)
 	}
 	_, all := sourcesOf(t)
-	identity := "by (" + strings.Join(append([]string{"job", "instance"}, live.Labels{}.Names()...), ", ")
+	identity := "by (" + strings.Join(append([]string{"job", "instance"}, telemetry.CommonLabels...), ", ")
 	for _, r := range all {
 		if strings.Contains(r.Expr, "by (") && !strings.Contains(r.Expr, identity) {
 			t.Errorf("%s%s does not keep all labels of a cell", r.Record, r.Alert)

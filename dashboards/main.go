@@ -6,7 +6,7 @@
 //     has what all dashboards share. model.go describes the fields.
 //  2. rules.yaml has the recording rules and alerts, with the runbooks.
 //  3. Queries are PromQL with named parts, <<picked>>, and the functions of query.go. Tests hold
-//     their metrics and labels against watchlab/bench/telemetry/live.
+//     their metrics and labels against watchlab/bench/telemetry.
 //  4. The template grafana.tmpl makes Grafana's JSON of a dashboard.
 //  5. A test fails if a committed file differs.
 //

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/telemetry/live"
+	"watchlab/bench/telemetry"
 )
 
 // The boundaries of latencies. A pipeline reports those whose stages it has.
@@ -37,22 +37,22 @@ const (
 // interval is the time between two stages.
 type interval struct {
 	from, to stage
-	figure   live.Histogram
+	figure   telemetry.Histogram
 	exported bool // as figure
 }
 
 var intervals = map[cell.Boundary]interval{
-	ReleasedWire:     {released, wire, live.ReleasedWire, true},
-	WireDecoded:      {wire, decoded, live.WireDecoded, true},
-	DecodedEnqueued:  {decoded, enqueued, live.DecodedEnqueued, true},
-	ReleasedEnqueued: {released, enqueued, live.ReleasedEnqueued, true},
-	EnqueuedPopped:   {enqueued, popped, live.EnqueuedPopped, true},
-	EnqueuedMerged:   {enqueued, popped, live.EnqueuedMerged, true},
-	PoppedStored:     {popped, stored, live.PoppedStored, true},
+	ReleasedWire:     {released, wire, telemetry.ReleasedWire, true},
+	WireDecoded:      {wire, decoded, telemetry.WireDecoded, true},
+	DecodedEnqueued:  {decoded, enqueued, telemetry.DecodedEnqueued, true},
+	ReleasedEnqueued: {released, enqueued, telemetry.ReleasedEnqueued, true},
+	EnqueuedPopped:   {enqueued, popped, telemetry.EnqueuedPopped, true},
+	EnqueuedMerged:   {enqueued, popped, telemetry.EnqueuedMerged, true},
+	PoppedStored:     {popped, stored, telemetry.PoppedStored, true},
 	PoppedHandled:    {popped, handled, 0, false},
-	StoredHandled:    {stored, handled, live.StoredHandled, true},
-	MergedHandled:    {popped, handled, live.MergedHandled, true},
-	ReleasedHandled:  {released, handled, live.ReleasedHandled, true},
+	StoredHandled:    {stored, handled, telemetry.StoredHandled, true},
+	MergedHandled:    {popped, handled, telemetry.MergedHandled, true},
+	ReleasedHandled:  {released, handled, telemetry.ReleasedHandled, true},
 }
 
 // Outcome is the result of a check.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/telemetry/live"
+	"watchlab/bench/telemetry"
 	"watchlab/impls/informer"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/fault"
@@ -16,7 +16,7 @@ import (
 )
 
 // Telemetry reads the stamps and the logs of a play and updates the figures of a
-// [live.Set]: a few times a second during the play, and the rest at its end. The stages do
+// [telemetry.Set]: a few times a second during the play, and the rest at its end. The stages do
 // not know it. A nil Telemetry is a no-op.
 //
 // No count includes the initial list, which is handled before the clock starts, as in the recorder's
@@ -26,8 +26,8 @@ import (
 // in [oneIn]. All other latencies are added at the end: those of mergers, of unpaced cells
 // and of the remaining events. Then the set has every latency that the recorder has.
 type Telemetry struct {
-	set       *live.Set
-	sampling  *live.Sampling
+	set       *telemetry.Set
+	sampling  *telemetry.Sampling
 	st        *Stamps
 	generator generator
 	// mu guards the fields below. The session's goroutine updates the set during the play,
@@ -40,7 +40,7 @@ type Telemetry struct {
 	newest             uint64 // newest event in the logs that were read
 	queued             int    // last length of the queue
 	singles            int    // hand-overs of one delta, which are observed at the end
-	tally              live.Tally
+	tally              telemetry.Tally
 	log                *cursor  // nil without a log
 	exported           []uint64 // a bit for each event in [oneIn] whose latencies are in the set
 	relists            int      // counted lists after the first
@@ -70,7 +70,7 @@ var exportedAtOnce = []cell.Boundary{
 
 // NewTelemetry returns nil where the context has no set.
 func NewTelemetry(ctx context.Context, st *Stamps) *Telemetry {
-	set := live.From(ctx)
+	set := telemetry.From(ctx)
 	if set == nil {
 		return nil
 	}
@@ -108,7 +108,9 @@ func (t *Telemetry) samples(seq uint64) bool {
 	return t.st.Paced && seq%oneIn == 0 && seq > uint64(t.st.initial) && seq <= uint64(len(t.st.Storm.Events))
 }
 
-func (t *Telemetry) kind(seq uint64) live.Type { return live.TypeOf(t.st.Storm.Events[seq-1].Type) }
+func (t *Telemetry) kind(seq uint64) telemetry.Type {
+	return telemetry.TypeOf(t.st.Storm.Events[seq-1].Type)
+}
 
 // update updates the set from the new stamps and log entries. end: the play has ended. The
 // caller holds mu.
@@ -138,7 +140,7 @@ func (t *Telemetry) update(end bool) {
 	// After the logs, so that what came out has gone in.
 	t.enqueued = t.count(enqueued, t.enqueued)
 	n := t.st.listed.Load()
-	t.tally[live.Enqueued][live.Replaced] += uint64(n - t.listed)
+	t.tally[telemetry.Enqueued][telemetry.Replaced] += uint64(n - t.listed)
 	t.listed = n
 	t.readSource(relists, faults)
 	t.set.CountAll(&t.tally)
@@ -163,9 +165,9 @@ func (t *Telemetry) count(of stage, from uint64) uint64 {
 	if t.st.Sampling == None {
 		return from
 	}
-	step, figure := uint64(t.st.Sampling)+1, live.Enqueued
+	step, figure := uint64(t.st.Sampling)+1, telemetry.Enqueued
 	if of == released {
-		figure = live.Released
+		figure = telemetry.Released
 	}
 	for seq := (from/step + 1) * step; t.st.load(of, seq) != 0; seq += step {
 		for ; from < seq; from++ {
@@ -184,9 +186,9 @@ func (t *Telemetry) lag(seq uint64) {
 	}
 	lag, _ := t.generator.lag(seq)
 	if lag > cmp.Or(t.st.Budget, cell.LateAfter) {
-		t.set.Add(live.GeneratorLate, 1)
+		t.set.Add(telemetry.GeneratorLate, 1)
 	}
-	t.set.Observe(live.GeneratorLag, int64(lag))
+	t.set.Observe(telemetry.GeneratorLag, int64(lag))
 }
 
 // readLog reads the new hand-overs of a delivery log.
@@ -196,7 +198,7 @@ func (t *Telemetry) readLog(c *cursor, end bool) {
 		if len(h.deltas) == 1 {
 			ones++
 		} else {
-			t.set.Observe(live.BatchSize, int64(len(h.deltas)))
+			t.set.Observe(telemetry.BatchSize, int64(len(h.deltas)))
 		}
 		for d := range h.deliveries() {
 			t.readDelivery(d)
@@ -206,15 +208,15 @@ func (t *Telemetry) readLog(c *cursor, end bool) {
 }
 
 func (t *Telemetry) readDelivery(d delivery) {
-	kind := live.TypeOf(d.Type)
+	kind := telemetry.TypeOf(d.Type)
 	t.newest = max(t.newest, d.seq)
 	if d.seq != 0 && d.seq <= uint64(t.st.initial) {
 		return
 	}
-	t.tally[live.Popped][kind]++
-	t.tally[live.Handled][kind]++
+	t.tally[telemetry.Popped][kind]++
+	t.tally[telemetry.Handled][kind]++
 	if t.stages.LookUps != nil {
-		t.tally[live.Stored][kind]++
+		t.tally[telemetry.Stored][kind]++
 	}
 	if t.stages.LookUps == nil && !d.listed && t.samples(d.seq) {
 		t.latencies(d.seq, t.st.at[handled][d.seq])
@@ -223,17 +225,17 @@ func (t *Telemetry) readDelivery(d delivery) {
 
 func (t *Telemetry) readLookUps(items []lookUp) {
 	if len(items) > 0 && t.st.Paced {
-		t.set.Observe(live.Staleness, int64(t.released)-int64(t.newest))
+		t.set.Observe(telemetry.Staleness, int64(t.released)-int64(t.newest))
 	}
 	for i := range items {
 		item := &items[i]
-		kind := live.Deleted
+		kind := telemetry.Deleted
 		if item.obj != nil {
-			kind = live.Modified
+			kind = telemetry.Modified
 		}
 		seq := Sequence(item.obj)
 		if seq == 0 || seq > uint64(t.st.initial) {
-			t.tally[live.Worked][kind]++
+			t.tally[telemetry.Worked][kind]++
 		}
 		if t.samples(seq) {
 			t.latencies(seq, item.at)
@@ -242,12 +244,12 @@ func (t *Telemetry) readLookUps(items []lookUp) {
 }
 
 func (t *Telemetry) readNotice(u merge.PodUpdate) {
-	kind := live.Modified
+	kind := telemetry.Modified
 	switch u.Op {
 	case merge.ADD:
-		kind = live.Added
+		kind = telemetry.Added
 	case merge.REMOVE:
-		kind = live.Deleted
+		kind = telemetry.Deleted
 	}
 	n := 0
 	for _, pod := range u.Pods {
@@ -256,25 +258,25 @@ func (t *Telemetry) readNotice(u merge.PodUpdate) {
 			n++
 		}
 	}
-	t.tally[live.Popped][kind] += uint64(n)
-	t.tally[live.Handled][kind] += uint64(n)
-	t.set.Observe(live.BatchSize, int64(len(u.Pods)))
+	t.tally[telemetry.Popped][kind] += uint64(n)
+	t.tally[telemetry.Handled][kind] += uint64(n)
+	t.set.Observe(telemetry.BatchSize, int64(len(u.Pods)))
 }
 
 func (t *Telemetry) readSource(relists int, faults map[fault.Name]int) {
-	t.set.Add(live.Relists, float64(relists-t.relists))
+	t.set.Add(telemetry.Relists, float64(relists-t.relists))
 	t.relists = relists
 	// Without faults, the storm's own relists explain lists; see Expired.
 	if more := relists - t.expiries - t.unexplained; faults == nil && more > 0 {
 		t.unexplained += more
-		t.set.Add(live.WatchErrors, float64(more), live.OtherFault)
+		t.set.Add(telemetry.WatchErrors, float64(more), telemetry.OtherFault)
 	}
 	for name, n := range faults {
 		more := float64(n - t.faults[name])
 		t.faults[name] = n
-		t.set.Add(live.Faults, more, string(name))
+		t.set.Add(telemetry.Faults, more, string(name))
 		if name != fault.Drip && name != fault.Stall && name != fault.DuplicateBookmark {
-			t.set.Add(live.WatchErrors, more, string(name))
+			t.set.Add(telemetry.WatchErrors, more, string(name))
 		}
 	}
 }
@@ -285,7 +287,7 @@ func (t *Telemetry) Expired() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.expiries++
-		t.set.Add(live.WatchErrors, 1, string(fault.Relist))
+		t.set.Add(telemetry.WatchErrors, 1, string(fault.Relist))
 	}
 }
 
@@ -306,7 +308,7 @@ func (t *Telemetry) latencies(seq uint64, handledAt int64) {
 		at[enqueued] = max(at[released], at[popped])
 	}
 	intended, _ := t.st.intended(seq)
-	t.set.ObserveEvent(live.IntendedHandled, handledAt-intended, seq)
+	t.set.ObserveEvent(telemetry.IntendedHandled, handledAt-intended, seq)
 	for _, b := range exportedAtOnce {
 		if i := intervals[b]; at[i.from] != 0 && at[i.to] != 0 {
 			t.set.ObserveEvent(i.figure, at[i.to]-at[i.from], seq)
@@ -358,24 +360,24 @@ func (t *Telemetry) remaining(boundaries []cell.Boundary) {
 	all := st.Sampling == All
 	for seq := uint64(st.initial + 1); seq < uint64(len(st.at[handled])); seq++ {
 		if seq > t.released && (st.at[released][seq] != 0 || !all) {
-			t.tally[live.Released][t.kind(seq)]++
+			t.tally[telemetry.Released][t.kind(seq)]++
 			if all {
 				t.lag(seq)
 			}
 		}
 		if seq > t.enqueued && (st.at[enqueued][seq] != 0 || !all) {
-			t.tally[live.Enqueued][t.kind(seq)]++
+			t.tally[telemetry.Enqueued][t.kind(seq)]++
 		}
 		if st.Paced && st.at[released][seq] == 0 {
-			t.set.Add(live.GeneratorMissed, 1)
+			t.set.Add(telemetry.GeneratorMissed, 1)
 		}
 	}
 	t.set.CountAll(&t.tally)
 	for range t.singles {
-		t.set.Observe(live.BatchSize, 1)
+		t.set.Observe(telemetry.BatchSize, 1)
 	}
 	st.eachLatency(boundaries, func(b cell.Boundary, seq uint64, d time.Duration) {
-		figure, exported := live.IntendedHandled, true
+		figure, exported := telemetry.IntendedHandled, true
 		if b != Handled {
 			figure, exported = intervals[b].figure, intervals[b].exported
 		}
@@ -399,9 +401,9 @@ var stageNames = [stages]string{"released", "wire", "decoded", "enqueued", "popp
 
 // trace returns the stamps of an event. A consumer may pop an event before the producer's
 // Add returns; later stages are moved so that times never decrease.
-func (t *Telemetry) trace(seq uint64) live.EventTrace {
+func (t *Telemetry) trace(seq uint64) telemetry.EventTrace {
 	e := &t.st.Storm.Events[seq-1]
-	out := live.EventTrace{Seq: seq, Type: string(e.Type), Key: e.Key}
+	out := telemetry.EventTrace{Seq: seq, Type: string(e.Type), Key: e.Key}
 	at := func(stamp int64) time.Time { return t.st.epoch.Add(time.Duration(stamp)) }
 	if t.st.Paced {
 		intended, _ := t.st.intended(seq)
@@ -414,7 +416,7 @@ func (t *Telemetry) trace(seq uint64) live.EventTrace {
 		}
 		if stamp := t.st.load(stage(of), seq); stamp != 0 {
 			last = max(last, stamp)
-			out.Stages = append(out.Stages, live.StageTime{Stage: name, At: at(last)})
+			out.Stages = append(out.Stages, telemetry.StageTime{Stage: name, At: at(last)})
 		}
 	}
 	return out

@@ -16,7 +16,6 @@ import (
 	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/telemetry"
-	"watchlab/bench/telemetry/live"
 	"watchlab/impls"
 	"watchlab/loadgen/fault"
 )
@@ -24,14 +23,14 @@ import (
 // figures are those of one set.
 type figures struct {
 	t   *testing.T
-	all *live.Registry
+	all *telemetry.Registry
 }
 
 // newFigures returns a set, which is in the context, and its figures.
-func newFigures(t *testing.T) (context.Context, *live.Set, figures) {
-	f := figures{t, live.New("test", "")}
-	set := f.all.Set(live.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
-	return live.With(t.Context(), set), set, f
+func newFigures(t *testing.T) (context.Context, *telemetry.Set, figures) {
+	f := figures{t, telemetry.New("test", "")}
+	set := f.all.Set(telemetry.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
+	return telemetry.With(t.Context(), set), set, f
 }
 
 // series returns the series of a metric that have all of some label values.
@@ -102,9 +101,9 @@ func TestTelemetry(t *testing.T) {
 				t.Parallel()
 				ctx, set, figures := newFigures(t)
 				var mu sync.Mutex
-				var traces []live.EventTrace
-				set.Sampler(func(int) *live.Sampling {
-					return &live.Sampling{Every: 64, Export: func(j live.EventTrace) {
+				var traces []telemetry.EventTrace
+				set.Sampler(func(int) *telemetry.Sampling {
+					return &telemetry.Sampling{Every: 64, Export: func(j telemetry.EventTrace) {
 						mu.Lock()
 						defer mu.Unlock()
 						traces = append(traces, j)
@@ -198,7 +197,7 @@ func compareFigures(t *testing.T, spec pipeline.Config, paced bool, res cell.Res
 }
 
 // checkTraces: the times of a trace's stages never decrease.
-func checkTraces(t *testing.T, traces []live.EventTrace, decoded bool) {
+func checkTraces(t *testing.T, traces []telemetry.EventTrace, decoded bool) {
 	t.Helper()
 	if len(traces) == 0 {
 		t.Error("no traces")
@@ -214,7 +213,7 @@ func checkTraces(t *testing.T, traces []live.EventTrace, decoded bool) {
 		}
 		seen[j.Seq] = true
 		if (!slices.Contains(names, "released") || slices.Contains(names, "wire") != decoded) ||
-			!slices.IsSortedFunc(j.Stages, func(a, b live.StageTime) int { return a.At.Compare(b.At) }) {
+			!slices.IsSortedFunc(j.Stages, func(a, b telemetry.StageTime) int { return a.At.Compare(b.At) }) {
 			t.Errorf("event %d has stages %v", j.Seq, j.Stages)
 		}
 	}

@@ -18,8 +18,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
-	"watchlab/bench/telemetry/live"
 )
 
 // TestExports: the variables select the exported signals.
@@ -68,17 +66,17 @@ func TestSpans(t *testing.T) {
 	e := &exporter{}
 	e.setTraces(trace.WithSyncer(kept))
 	e.startRun(t.Context(), "test")
-	cell := e.startCell("Informer/impl=ring", live.Labels{Variant: "ring", Delivery: "in-order", Rate: "1000"}, 2)
+	cell := e.startCell("Informer/impl=ring", Labels{Variant: "ring", Delivery: "in-order", Rate: "1000"}, 2)
 	s := cell.sampling(16 << 10)
 	if s.Every != 1024 {
 		t.Errorf("every %d", s.Every)
 	}
 	at := func(ms int) time.Time { return time.UnixMilli(1_800_000_000_000 + int64(ms)) }
-	s.Export(live.EventTrace{Seq: 1024, Type: "MODIFIED", Key: "a/b", Intended: at(0), Stages: []live.StageTime{
+	s.Export(EventTrace{Seq: 1024, Type: "MODIFIED", Key: "a/b", Intended: at(0), Stages: []StageTime{
 		{Stage: "released", At: at(1)}, {Stage: "enqueued", At: at(2)}, {Stage: "handled", At: at(9)},
 	}})
-	s.Export(live.EventTrace{Seq: 1030, Type: "DELETED", Stages: []live.StageTime{{Stage: "released", At: at(3)}, {Stage: "popped", At: at(8)}}})
-	s.Export(live.EventTrace{Seq: 2048, Type: "ADDED"})
+	s.Export(EventTrace{Seq: 1030, Type: "DELETED", Stages: []StageTime{{Stage: "released", At: at(3)}, {Stage: "popped", At: at(8)}}})
+	s.Export(EventTrace{Seq: 2048, Type: "ADDED"})
 	cell.invalid("invalid", "lost")
 	cell.End()
 	e.endRun(errors.New("it broke"))
@@ -143,7 +141,7 @@ func TestSamplingStep(t *testing.T) {
 	e.setTraces()
 	defer func() { _ = e.close(context.Background()) }()
 	e.startRun(t.Context(), "r")
-	cell := e.startCell("c", live.Labels{}, 1)
+	cell := e.startCell("c", Labels{}, 1)
 	for events, want := range map[int]uint64{1: 1, 32: 2, 63: 2, 64: 64, 1000: 64, 2048: 128, 200_000: 8192, math.MaxInt32: 1 << 26} {
 		if got := cell.sampling(events).Every; got != want {
 			t.Errorf("%d events: every %d, want %d", events, got, want)
@@ -160,18 +158,18 @@ func TestSamplingStep(t *testing.T) {
 // TestMetrics: OpenTelemetry's metrics have the gathered values. Exponential histograms
 // have the buckets and exemplars of the native ones.
 func TestMetrics(t *testing.T) {
-	r := live.New("test", "abc")
-	s := r.Set(live.Labels{Variant: "ring"})
-	s.Sampler(func(int) *live.Sampling {
-		return &live.Sampling{Every: 1, Trace: "0a0b", Span: "0c"}
+	r := New("test", "abc")
+	s := r.Set(Labels{Variant: "ring"})
+	s.Sampler(func(int) *Sampling {
+		return &Sampling{Every: 1, Trace: "0a0b", Span: "0c"}
 	})
 	s.Begin(1)
 	values := []int64{0, 1, 2, 3, 1000, 1001, 65_000, 1 << 20}
-	s.Count(live.Released, live.Added, 42)
+	s.Count(Released, Added, 42)
 	for _, v := range values {
-		s.Observe(live.Staleness, v)
+		s.Observe(Staleness, v)
 	}
-	s.ObserveEvent(live.ReleasedHandled, 1e9, 7)
+	s.ObserveEvent(ReleasedHandled, 1e9, 7)
 	scopes, err := producer{r}.Produce(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +180,7 @@ func TestMetrics(t *testing.T) {
 	}
 	events := got["watchlab_events_total"].Data.(metricdata.Sum[float64])
 	at := slices.IndexFunc(events.DataPoints, func(p metricdata.DataPoint[float64]) bool { return p.Value != 0 })
-	if p := events.DataPoints[at]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 2+len(live.Labels{}.Names()) {
+	if p := events.DataPoints[at]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 2+len(CommonLabels) {
 		t.Errorf("events %+v", events)
 	}
 	h := got["watchlab_staleness_events"].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
@@ -217,7 +215,7 @@ func TestHTTP(t *testing.T) {
 	}))
 	defer s.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", s.URL)
-	e, err := newExporter(t.Context(), "r", "abc", live.New("r", "abc"), func(err error) { t.Error(err) })
+	e, err := newExporter(t.Context(), "r", "abc", New("r", "abc"), func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}

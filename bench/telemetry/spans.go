@@ -8,8 +8,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
-
-	"watchlab/bench/telemetry/live"
 )
 
 const scope = "watchlab/bench/telemetry" // name of the instrumentation
@@ -42,11 +40,11 @@ type cellSpan struct {
 }
 
 // startCell starts the trace of a round; round 0 is the warm-up.
-func (e *exporter) startCell(name string, l live.Labels, round int) *cellSpan {
+func (e *exporter) startCell(name string, l Labels, round int) *cellSpan {
 	attrs := []attribute.KeyValue{attribute.Int(attrPrefix+"round", round)}
 	for i, v := range l.Values() {
 		if v != "" {
-			attrs = append(attrs, attribute.String(attrPrefix+l.Names()[i], v))
+			attrs = append(attrs, attribute.String(attrPrefix+CommonLabels[i], v))
 		}
 	}
 	run := trace.Link{SpanContext: trace.SpanContextFromContext(e.run)}
@@ -66,7 +64,7 @@ const (
 )
 
 // sampling selects about tracedEvents events at even intervals; nil if the round is not sampled.
-func (c *cellSpan) sampling(events int) *live.Sampling {
+func (c *cellSpan) sampling(events int) *Sampling {
 	if !c.SpanContext().IsSampled() || events <= 0 {
 		return nil
 	}
@@ -74,7 +72,7 @@ func (c *cellSpan) sampling(events int) *live.Sampling {
 	if events >= minStep {
 		step = max(step, minStep)
 	}
-	return &live.Sampling{
+	return &Sampling{
 		Every:  step,
 		Trace:  c.SpanContext().TraceID().String(),
 		Span:   c.SpanContext().SpanID().String(),
@@ -83,15 +81,15 @@ func (c *cellSpan) sampling(events int) *live.Sampling {
 }
 
 // export exports the span of an event, with a child for each interval between two stages.
-func (c *cellSpan) export(e live.EventTrace) {
+func (c *cellSpan) export(e EventTrace) {
 	if len(e.Stages) == 0 {
 		return
 	}
 	stages := e.Stages
 	if !e.Intended.IsZero() {
-		stages = append([]live.StageTime{{Stage: "intended", At: e.Intended}}, stages...)
+		stages = append([]StageTime{{Stage: "intended", At: e.Intended}}, stages...)
 	}
-	start, end := stages[0].At, slices.MaxFunc(stages, func(a, b live.StageTime) int { return a.At.Compare(b.At) }).At
+	start, end := stages[0].At, slices.MaxFunc(stages, func(a, b StageTime) int { return a.At.Compare(b.At) }).At
 	attrs := []attribute.KeyValue{attrSeq.Int64(int64(e.Seq)), attribute.String(attrPrefix+"event.type", e.Type)}
 	if e.Key != "" {
 		attrs = append(attrs, attribute.String(attrPrefix+"event.key", e.Key))

@@ -1,10 +1,9 @@
 // Package telemetry makes a run observable while it is in progress and after it.
 //
 //  1. [Start] begins a [Session] with the requested outputs: metrics and a live page on a
-//     listener (package live), traces and metrics by OTLP over HTTP, pprof profiles to
-//     Pyroscope.
+//     listener ([Server]), traces and metrics by OTLP over HTTP, pprof profiles to Pyroscope.
 //  2. [Session.Watch] wraps the workloads of each cell. A wrapped workload finds its
-//     [live.Set] in the context; without a session there is none, and it costs nothing.
+//     [Set] in the context ([From]); without a session there is none, and it costs nothing.
 //  3. While a cell is played, the session reads queue depths in the background. With each
 //     reading the pipeline updates its set.
 //  4. [Session.Close] flushes all outputs for at most 10 s.
@@ -26,7 +25,6 @@ import (
 	"unicode"
 
 	"watchlab/bench/lab"
-	"watchlab/bench/telemetry/live"
 )
 
 // Options of a session. The zero value requests only what the OTEL_* variables do.
@@ -51,8 +49,8 @@ const (
 
 // Session of a run. The nil Session does nothing.
 type Session struct {
-	registry *live.Registry
-	server   *live.Server
+	registry *Registry
+	server   *Server
 	exporter *exporter
 	report   func(io.Writer, *lab.Outcome) error // nil for no page
 	profiled bool                                // pprof profiles go to Pyroscope
@@ -70,10 +68,10 @@ type Session struct {
 }
 
 // Start begins a session; nil if nothing is requested. The error wraps
-// [live.ErrAddress], [ErrPyroscopeURL] or [ErrVariable].
+// [ErrAddress], [ErrPyroscopeURL] or [ErrVariable].
 func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	s := &Session{
-		registry: live.New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
+		registry: New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
 		report: opts.Report, cells: map[string]*watched{}, outputs: map[string]func(context.Context) error{},
 	}
 	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.reporter(otlpServer))
@@ -90,11 +88,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	}()
 	s.outputs[otlpServer] = s.exporter.close
 	if opts.MetricsAddr != "" {
-		warn := s.warnings.reporter("metrics")
-		s.server, err = live.Start(live.Options{
-			Addr: opts.MetricsAddr, Registry: s.registry, Insecure: opts.Insecure, Public: opts.Public, Warn: func(text string) { warn(errors.New(text)) },
-		})
-		if err != nil {
+		if s.server, err = listen(opts, s.registry, s.warnings.reporter("metrics")); err != nil {
 			return nil, err
 		}
 		s.server.Ready(true)
@@ -132,7 +126,7 @@ func (s *Session) look(ctx context.Context) {
 }
 
 // Server is the listener's; nil if there is none.
-func (s *Session) Server() *live.Server {
+func (s *Session) Server() *Server {
 	if s == nil {
 		return nil
 	}

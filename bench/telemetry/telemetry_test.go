@@ -18,7 +18,6 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
-	"watchlab/bench/telemetry/live"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,16 +33,16 @@ type play struct {
 const played = 100
 
 func (p *play) Setup(ctx context.Context) error {
-	live.From(ctx).Begin(played)
+	From(ctx).Begin(played)
 	return nil
 }
 
 func (p *play) Run(ctx context.Context, rec *cell.Recorder) error {
 	rec.Begin()
-	set := live.From(ctx)
+	set := From(ctx)
 	for range played {
-		set.Count(live.Handled, live.Modified, 1)
-		set.Observe(live.IntendedHandled, int64(time.Millisecond))
+		set.Count(Handled, Modified, 1)
+		set.Observe(IntendedHandled, int64(time.Millisecond))
 	}
 	if p.during != nil {
 		p.during(ctx)
@@ -141,9 +140,9 @@ func TestRun(t *testing.T) {
 	s.Close(t.Context(), nil)
 
 	for round, text := range during[:4] {
-		phase := live.Measure
+		phase := Measure
 		if round == 0 {
-			phase = live.WarmUp
+			phase = WarmUp
 		}
 		for name, test := range map[string][]string{
 			"watchlab_phase":                             {"1", `variant="ring"`, `phase="` + phase + `"`},
@@ -236,7 +235,7 @@ func TestRates(t *testing.T) {
 	runLab(t, s, comparisons, 1)
 	text := scrape(t, s)
 	s.Close(t.Context(), nil)
-	for rate, want := range map[string]string{"max": "200", "1000": "100", live.SearchedRate: "200", "1500": "", "1250": ""} {
+	for rate, want := range map[string]string{"max": "200", "1000": "100", SearchedRate: "200", "1500": "", "1250": ""} {
 		if got := value(text, "watchlab_events_total", `variant="ring"`, `rate="`+rate+`"`, `stage="handled"`); got != want {
 			t.Errorf("%q events at rate %s, want %q", got, rate, want)
 		}
@@ -259,7 +258,7 @@ func TestStuckQueue(t *testing.T) {
 	}
 	asked, stuck := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(asked) })
-	set := s.registry.Set(live.Labels{Variant: "stuck"})
+	set := s.registry.Set(Labels{Variant: "stuck"})
 	set.Depth(func() int {
 		once()
 		<-stuck
@@ -281,7 +280,7 @@ func TestNothingRequested(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	runLab(t, s, comparison(cellOf("ring", &play{t: t, during: func(ctx context.Context) {
-		if live.From(ctx) != nil || pprof.Labelled(ctx) {
+		if From(ctx) != nil || pprof.Labelled(ctx) {
 			t.Error("the context has telemetry")
 		}
 	}})), 1)

@@ -12,7 +12,6 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
-	"watchlab/bench/telemetry/live"
 )
 
 // Watch returns the comparisons with cells that report to the session. Cells that differ only in
@@ -32,7 +31,7 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 		if plain.NextCells != nil {
 			c.NextCells = func(played []lab.CellResult) ([]lab.Cell, error) {
 				cells, err := plain.NextCells(played)
-				return s.watchCells(plain, cells, live.SearchedRate), err
+				return s.watchCells(plain, cells, SearchedRate), err
 			}
 		}
 	}
@@ -77,13 +76,13 @@ func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell, rate string) []
 type watched struct {
 	session  *Session
 	name     string
-	labels   live.Labels // its own; those of set may have another rate
-	set      *live.Set
+	labels   Labels // its own; those of set may have another rate
+	set      *Set
 	headline cell.Boundary // latency boundary of the comparison
 }
 
 func (s *Session) watchCell(family string, headline cell.Boundary, name string, labels lab.Labels, rate string) *watched {
-	l := live.LabelsOf(family, labels.Label)
+	l := labelsOf(family, labels.Label)
 	l.Rate = cmp.Or(l.Rate, lab.Unpaced)
 	w := &watched{session: s, name: name, headline: headline}
 	own := l.Rate
@@ -137,13 +136,12 @@ func (s *Session) progress(p lab.Progress) {
 	if w == nil || !p.Finished {
 		return
 	}
-	verdict := p.Result.Verdict
-	w.set.Judge(live.Verdict{Status: string(verdict.Status), Cause: string(verdict.Cause)})
+	w.set.Judge(p.Result.Verdict)
 	switch {
-	case verdict.Status == lab.Invalid:
+	case p.Result.Verdict.Status == lab.Invalid:
 		s.registry.Withdraw(w.labels)
 	case p.Round > 0 && !p.Skipped:
-		w.set.Add(live.Rounds, 1)
+		w.set.Add(Rounds, 1)
 		w.finish(p.Result)
 	}
 }
@@ -181,9 +179,9 @@ func (w *watched) finish(r lab.CellResult) {
 		}
 	}
 	w.session.registry.Finish(w.labels, map[string]float64{
-		live.EventsPerSecond.Name: r.Medians[stats.UnitEventsPerSec].Median,
-		live.CPUPerEvent.Name:     r.Medians[stats.UnitCPUPerOp].Median / 1e9,
-		live.BytesPerEvent.Name:   r.Medians[stats.UnitBytesPerOp].Median,
+		EventsPerSecond.Name: r.Medians[stats.UnitEventsPerSec].Median,
+		CPUPerEvent.Name:     r.Medians[stats.UnitCPUPerOp].Median / 1e9,
+		BytesPerEvent.Name:   r.Medians[stats.UnitBytesPerOp].Median,
 	}, quantiles)
 }
 
@@ -196,7 +194,7 @@ type workload struct {
 }
 
 func (w *workload) context(ctx context.Context) context.Context {
-	ctx = live.With(ctx, w.cell.set)
+	ctx = With(ctx, w.cell.set)
 	if w.cell.session.profiled && !pprof.Labelled(ctx) {
 		l := w.cell.set.Labels()
 		ctx = pprof.With(ctx, pprof.Labels{
@@ -213,12 +211,12 @@ func (w *workload) Setup(ctx context.Context) error {
 }
 
 func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
-	phase := live.Measure
+	phase := Measure
 	if w.round == 0 {
-		phase = live.WarmUp
+		phase = WarmUp
 	}
 	w.cell.set.Phase(phase)
-	defer w.cell.set.Phase(live.Idle)
+	defer w.cell.set.Phase(Idle)
 	rec.Before(w.cell.set.Clock)
 	return w.Workload.Run(w.context(ctx), rec)
 }

@@ -51,7 +51,7 @@ func knocks(t *testing.T, client *http.Client, method, url string, all ...knock)
 }
 
 // TestStrangers: nothing of serve answers without the token, nor with the token for the name of another site. A pod
-// serves metrics and probes only. Pages and listeners have their own tests in bench/telemetry/live and
+// serves metrics and probes only. Pages and listeners have their own tests in bench/telemetry and
 // loadgen/apiserver.
 func TestStrangers(t *testing.T) {
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}

@@ -14,7 +14,6 @@ import (
 
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
-	"watchlab/bench/telemetry/live"
 )
 
 type telemetryFlags struct {
@@ -56,7 +55,7 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 		Warn: func(text string) { warn(stderr, "%s", text) }, Report: report.HTML,
 	})
 	for flag, cause := range map[string]error{
-		"metrics-addr": live.ErrAddress, "pyroscope": telemetry.ErrPyroscopeURL,
+		"metrics-addr": telemetry.ErrAddress, "pyroscope": telemetry.ErrPyroscopeURL,
 	} {
 		if errors.Is(err, cause) {
 			return nil, badFlag(flag, err)

@@ -1,4 +1,4 @@
-package live
+package telemetry
 
 import (
 	"context"
@@ -18,15 +18,6 @@ import (
 )
 
 var ErrAddress = errors.New("cannot listen") // returned for an address that the server cannot listen on
-
-// Options of a server.
-type Options struct {
-	Addr     string       // host:port; port 0 selects a free one
-	Registry *Registry    // has the served metrics; not nil
-	Insecure bool         // the user allows plain HTTP beyond loopback; requests need a token there
-	Public   bool         // serves metrics and probes only, on any address
-	Warn     func(string) // receives errors while serving, one line each; not nil
-}
 
 const (
 	maxConnections = 64 // of a server
@@ -56,18 +47,18 @@ type Server struct {
 	ended    chan struct{}
 }
 
-// Start listens and serves. The error wraps [ErrAddress].
-func Start(opts Options) (*Server, error) {
+// listen serves the metrics of a registry. warn receives errors while serving. The error wraps [ErrAddress].
+func listen(opts Options, r *Registry, warn func(error)) (*Server, error) {
 	access := apiserver.Access{Token: apiserver.NewToken(), Insecure: opts.Insecure, Public: opts.Public}
-	l, err := access.Listen(opts.Addr)
+	l, err := access.Listen(opts.MetricsAddr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
 	}
 	s := &Server{
 		token: access.Token, listener: l,
-		log: log.New(warner(opts.Warn), "", 0), ended: make(chan struct{}),
+		log: log.New(warner(warn), "", 0), ended: make(chan struct{}),
 	}
-	var h http.Handler = s.mux(opts)
+	var h http.Handler = s.mux(r, opts.Public)
 	switch {
 	case opts.Public:
 		s.token = ""
@@ -85,9 +76,9 @@ func Start(opts Options) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) mux(opts Options) *http.ServeMux {
+func (s *Server) mux(r *Registry, public bool) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(opts.Registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes, ErrorLog: s.log, ErrorHandling: promhttp.ContinueOnError,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
@@ -98,10 +89,10 @@ func (s *Server) mux(opts Options) *http.ServeMux {
 		}
 		_, _ = fmt.Fprintln(w, "ok")
 	})
-	if !opts.Public {
+	if !public {
 		mux.Handle("GET /debug/pprof/", s.admit(http.DefaultServeMux))
 		mux.Handle("GET /debug/pprof/cmdline", http.NotFoundHandler()) // The flags may hold passwords.
-		mux.HandleFunc("GET /{$}", opts.Registry.servePage)
+		mux.HandleFunc("GET /{$}", r.servePage)
 	}
 	return mux
 }
@@ -144,10 +135,10 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-type warner func(string)
+type warner func(error)
 
 func (w warner) Write(p []byte) (int, error) {
-	w(string(p))
+	w(errors.New(string(p)))
 	return len(p), nil
 }
 

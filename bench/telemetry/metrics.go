@@ -1,4 +1,4 @@
-package live
+package telemetry
 
 import (
 	"math"
@@ -24,10 +24,10 @@ type Metric struct {
 	Buckets    []float64      // ascending upper bounds of a histogram's classic buckets
 }
 
-// commonLabels are those of all metrics of a variant. Delivery is deltafifo's only; encoding, decode,
+// CommonLabels are those of all metrics of a variant. Delivery is deltafifo's only; encoding, decode,
 // store and workqueue are empty unless the experiment chooses them. Rate is that of benchmark names: max
 // for unpaced cells.
-var commonLabels = []string{"run", "family", "variant", "delivery", "pipeline", "storm", "source", "encoding", "decode", "store", "workqueue", "rate"}
+var CommonLabels = []string{"run", "family", "variant", "delivery", "pipeline", "storm", "source", "encoding", "decode", "store", "workqueue", "rate"}
 
 // SearchedRate is the rate of all cells of a search for the knee, which bounds the number of series.
 const SearchedRate = "searched"
@@ -49,7 +49,7 @@ func (m Metric) AllLabels() []string {
 	if !m.Common {
 		return m.Labels
 	}
-	return append(slices.Clone(commonLabels), m.Labels...)
+	return append(slices.Clone(CommonLabels), m.Labels...)
 }
 
 // zeroThreshold is the largest value counted as zero: below the clock's resolution.

@@ -1,13 +1,4 @@
-// Package live has the figures of a run while it is in progress, and shows them.
-//
-//  1. A pipeline takes its [Set] from the context ([From]): the metrics of one variant.
-//     It updates them some times a second, from its stamps and logs. Without a Set all
-//     methods are no-ops.
-//  2. A [Registry] has the sets, the metrics of the run, of the Go runtime and of the process.
-//  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
-//     and readiness.
-//  4. The page is the report of the rounds so far, which the browser reloads.
-package live
+package telemetry
 
 import (
 	"regexp"
@@ -121,7 +112,7 @@ func (r *Registry) Withdraw(labels Labels) {
 	labels.Run = r.run
 	cell := prometheus.Labels{}
 	for i, v := range labels.Values() {
-		cell[commonLabels[i]] = v
+		cell[CommonLabels[i]] = v
 	}
 	for _, m := range []Metric{EventsPerSecond, CPUPerEvent, BytesPerEvent, latencyQuantile} {
 		r.own.gauges[m.Name].DeletePartialMatch(cell)

@@ -1,4 +1,4 @@
-package live
+package telemetry
 
 import (
 	"slices"
@@ -10,15 +10,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
+
+	"watchlab/bench/lab"
 )
 
-var labels = Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory", Encoding: "protobuf", Decode: "shared", Store: "snapshot", Workqueue: "sharded", Rate: "1000"}
+var ofRing = Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory", Encoding: "protobuf", Decode: "shared", Store: "snapshot", Workqueue: "sharded", Rate: "1000"}
 
-// played returns a registry with a value for every metric.
-func played(t testing.TB) *Registry {
+// everyMetric returns a registry with a value for every metric.
+func everyMetric(t testing.TB) *Registry {
 	t.Helper()
 	r := New("test", "abc123")
-	s := r.Set(labels)
+	s := r.Set(ofRing)
 	s.Sampler(func(int) *Sampling {
 		return &Sampling{Every: 4, Trace: "0102030405060708090a0b0c0d0e0f10", Span: "0102030405060708"}
 	})
@@ -34,8 +36,8 @@ func played(t testing.TB) *Registry {
 	s.ObserveEvent(IntendedHandled, 60e9, 12)
 	s.Phase(Measure)
 	s.Baseline(true)
-	s.Judge(Verdict{Status: "noisy"})
-	s.Judge(Verdict{Status: "invalid", Cause: "generator"})
+	s.Judge(lab.Verdict{Status: lab.Noisy})
+	s.Judge(lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator})
 	for _, m := range counters {
 		s.Add(m, 2, slices.Repeat([]string{"x"}, len(m.Labels))...)
 	}
@@ -44,11 +46,11 @@ func played(t testing.TB) *Registry {
 	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
 	r.Progress(2, 0.25)
 	r.Objective("p99", time.Millisecond)
-	r.Finish(labels, map[string]float64{EventsPerSecond.Name: 1}, map[string]float64{"0.99": 1})
-	r.Finish(labels, map[string]float64{
+	r.Finish(ofRing, map[string]float64{EventsPerSecond.Name: 1}, map[string]float64{"0.99": 1})
+	r.Finish(ofRing, map[string]float64{
 		EventsPerSecond.Name: 999.5, CPUPerEvent.Name: 2e-6, BytesPerEvent.Name: 64,
 	}, map[string]float64{"0.5": 0.001, "0.99": 0.002})
-	unpaced := labels
+	unpaced := ofRing
 	unpaced.Rate = "max"
 	r.Finish(unpaced, map[string]float64{EventsPerSecond.Name: 1e6}, nil)
 	r.Withdraw(unpaced)
@@ -58,7 +60,7 @@ func played(t testing.TB) *Registry {
 // TestEveryMetric: the registry has each metric of metrics.go, with its kind and
 // labels, and no other watchlab metric.
 func TestEveryMetric(t *testing.T) {
-	r := played(t)
+	r := everyMetric(t)
 	families := must(r.Gather())(t)
 	known := map[string]Metric{}
 	for _, m := range Metrics() {
@@ -97,7 +99,7 @@ func TestEveryMetric(t *testing.T) {
 // TestLint: Prometheus's linter reports nothing. The exception: it reserves the label
 // quantile for summaries, which cannot express medians over rounds.
 func TestLint(t *testing.T) {
-	problems := must(testutil.GatherAndLint(prometheus.GathererFunc(played(t).Gather)))(t)
+	problems := must(testutil.GatherAndLint(prometheus.GathererFunc(everyMetric(t).Gather)))(t)
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, "watchlab_") && p.Metric != latencyQuantile.Name {
 			t.Errorf("%s: %s", p.Metric, p.Text)
@@ -124,8 +126,8 @@ func find(t *testing.T, r *Registry, name string, values ...string) *dto.Metric 
 
 // TestHistogram: a latency has native and classic buckets, and exemplars of traced events. A negative one counts as zero.
 func TestHistogram(t *testing.T) {
-	r := played(t)
-	r.Set(labels).Observe(IntendedHandled, -1)
+	r := everyMetric(t)
+	r.Set(ofRing).Observe(IntendedHandled, -1)
 	h := find(t, r, endToEndLatency.Name, "intended", "ring").GetHistogram()
 	if h.GetSampleCount() != 5 || h.GetZeroCount() != 2 || h.GetSchema() != 3 || len(h.GetPositiveSpan()) == 0 || len(h.GetBucket()) < len(endToEndLatency.Buckets) {
 		t.Errorf("histogram %v", h)
@@ -144,7 +146,7 @@ func TestHistogram(t *testing.T) {
 // TestDepth: the depth is that of the last Look, and 0 after the round, even if a Look ends later.
 func TestDepth(t *testing.T) {
 	r := New("test", "")
-	s := r.Set(labels)
+	s := r.Set(ofRing)
 	depth := func() float64 { return find(t, r, queueDepth.Name).GetGauge().GetValue() }
 	var meanwhile func()
 	s.Depth(func() int {
@@ -176,7 +178,7 @@ func TestDepth(t *testing.T) {
 func TestPlayTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("test", "")
-		s := r.Set(labels)
+		s := r.Set(ofRing)
 		s.Depth(func() int { return 0 })
 		for _, want := range []float64{3, 6} {
 			stop := s.Clock()

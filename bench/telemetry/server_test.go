@@ -1,4 +1,4 @@
-package live
+package telemetry
 
 import (
 	"context"
@@ -10,12 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"watchlab/loadgen/apiserver"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // get returns the status, the content type and the body. It closes the connection.
 func get(t *testing.T, url, accept string) (int, string, string) {
@@ -32,13 +28,9 @@ func get(t *testing.T, url, accept string) (int, string, string) {
 	return res.StatusCode, res.Header.Get("Content-Type"), string(body)
 }
 
-func start(t *testing.T, opts Options) *Server {
+func serve(t *testing.T, opts Options, r *Registry) *Server {
 	t.Helper()
-	if opts.Registry == nil {
-		opts.Registry = New("test", "")
-	}
-	opts.Warn = func(string) {}
-	s := must(Start(opts))(t)
+	s := must(listen(opts, r, func(error) {}))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -51,7 +43,7 @@ func start(t *testing.T, opts Options) *Server {
 func TestFormats(t *testing.T) {
 	r := New("test", "")
 	r.Set(Labels{Variant: "ring"}).Observe(ReleasedHandled, 1e6)
-	s := start(t, Options{Addr: "127.0.0.1:0", Registry: r})
+	s := serve(t, Options{MetricsAddr: "127.0.0.1:0"}, r)
 	for accept, want := range map[string]string{
 		"": "text/plain",
 		"application/openmetrics-text;version=1.0.0":                                                                 "application/openmetrics-text",
@@ -68,7 +60,7 @@ func TestFormats(t *testing.T) {
 }
 
 func TestReadiness(t *testing.T) {
-	s := start(t, Options{Addr: "127.0.0.1:0"})
+	s := serve(t, Options{MetricsAddr: "127.0.0.1:0"}, New("test", ""))
 	for _, want := range []int{http.StatusServiceUnavailable, http.StatusOK, http.StatusServiceUnavailable} {
 		if got, _, _ := get(t, s.URL()+"/readyz", ""); got != want {
 			t.Errorf("readyz: %d, want %d", got, want)
@@ -83,11 +75,11 @@ func TestReadiness(t *testing.T) {
 // TestWho: on loopback pprof needs the token. Other addresses need the user's wish, and then all but probes for
 // pods needs the token.
 func TestWho(t *testing.T) {
-	if _, err := Start(Options{Addr: "[::]:0", Registry: New("test", "")}); !errors.Is(err, ErrAddress) || !errors.Is(err, apiserver.ErrOpenToAll) {
+	if _, err := listen(Options{MetricsAddr: "[::]:0"}, New("test", ""), nil); !errors.Is(err, ErrAddress) || !errors.Is(err, apiserver.ErrOpenToAll) {
 		t.Errorf("without the user's wish: %v", err)
 	}
-	home, all := start(t, Options{Addr: "127.0.0.1:0"}), start(t, Options{Addr: "[::]:0", Insecure: true})
-	pods := start(t, Options{Addr: "[::]:0", Public: true})
+	home, all := serve(t, Options{MetricsAddr: "127.0.0.1:0"}, New("test", "")), serve(t, Options{MetricsAddr: "[::]:0", Insecure: true}, New("test", ""))
+	pods := serve(t, Options{MetricsAddr: "[::]:0", Public: true}, New("test", ""))
 	if len(home.Token()) < 26 || len(all.Token()) < 26 || pods.Token() != "" {
 		t.Errorf("tokens %q, %q and %q", home.Token(), all.Token(), pods.Token())
 	}
@@ -138,10 +130,10 @@ func TestWho(t *testing.T) {
 }
 
 func TestBadAddress(t *testing.T) {
-	s := start(t, Options{Addr: "127.0.0.1:0"})
+	s := serve(t, Options{MetricsAddr: "127.0.0.1:0"}, New("test", ""))
 	taken := strings.TrimPrefix(s.URL(), "http://")
 	for _, addr := range []string{taken, "nonsense", "127.0.0.1:99999"} {
-		if _, err := Start(Options{Addr: addr}); !errors.Is(err, ErrAddress) {
+		if _, err := listen(Options{MetricsAddr: addr}, New("test", ""), nil); !errors.Is(err, ErrAddress) {
 			t.Errorf("%s: %v, want one that wraps %v", addr, err, ErrAddress)
 		}
 	}
@@ -150,7 +142,7 @@ func TestBadAddress(t *testing.T) {
 // TestPage: the page is the report so far, which the browser reloads until the run is over.
 func TestPage(t *testing.T) {
 	r := New("test", "")
-	s := start(t, Options{Addr: "127.0.0.1:0", Registry: r})
+	s := serve(t, Options{MetricsAddr: "127.0.0.1:0"}, r)
 	if r.Watched() {
 		t.Error("somebody watches before the first request")
 	}

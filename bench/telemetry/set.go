@@ -1,4 +1,4 @@
-package live
+package telemetry
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/lab"
 )
 
 // Stage of a pipeline.
@@ -72,25 +74,19 @@ type Labels struct {
 	Run, Family, Variant, Delivery, Pipeline, Storm, Source, Encoding, Decode, Store, Workqueue, Rate string
 }
 
-// Values returns the labels in the order of the common labels, and Names their names.
+// Values returns the labels in the order of [CommonLabels].
 func (l Labels) Values() []string {
 	return []string{l.Run, l.Family, l.Variant, l.Delivery, l.Pipeline, l.Storm, l.Source, l.Encoding, l.Decode, l.Store, l.Workqueue, l.Rate}
 }
 
-// Names returns the names of the common labels.
-func (Labels) Names() []string { return commonLabels }
-
-// LabelsOf returns the labels of a cell, whose own labels label returns by their keys.
-func LabelsOf(family string, label func(key string) string) Labels {
+// labelsOf returns the labels of a cell, whose own labels label returns by their keys.
+func labelsOf(family string, label func(key string) string) Labels {
 	return Labels{
 		Family: family, Variant: label("impl"), Delivery: label("delivery"), Pipeline: label("pipeline"),
 		Storm: label("storm"), Source: label("source"), Encoding: label("encoding"), Decode: label("decode"),
 		Store: label("store"), Workqueue: label("workqueue"), Rate: label("rate"),
 	}
 }
-
-// Verdict on a cell: a status and a cause as in bench/lab.
-type Verdict struct{ Status, Cause string }
 
 // Set has the metrics of one variant under one storm, see [Registry.Set]. It is safe for concurrent use.
 type Set struct {
@@ -100,7 +96,7 @@ type Set struct {
 	mu         sync.Mutex // guards the fields below
 	events     [stages][types]prometheus.Counter
 	histograms []prometheus.Observer      // by Histogram; nil before the first value
-	verdict    Verdict                    // present one
+	verdict    lab.Verdict                // present one
 	began      time.Time                  // of the current play, or its last look; zero for none
 	depth      func() int                 // returns the queue depth; nil for no queue
 	backlog    *int                       // notifications that wait for handlers; nil if it is not known
@@ -222,15 +218,15 @@ func (s *Set) Phase(present string) {
 }
 
 // Judge sets the present verdict.
-func (s *Set) Judge(v Verdict) {
+func (s *Set) Judge(v lab.Verdict) {
 	s.mu.Lock()
 	before := s.verdict
 	s.verdict = v
 	s.mu.Unlock()
-	if before != (Verdict{}) {
-		s.set(verdict, 0, before.Status, before.Cause)
+	if before != (lab.Verdict{}) {
+		s.set(verdict, 0, string(before.Status), string(before.Cause))
 	}
-	s.set(verdict, 1, v.Status, v.Cause)
+	s.set(verdict, 1, string(v.Status), string(v.Cause))
 }
 
 // Depth sets the function that [Set.Look] calls for the queue depth; nil resets the depth to 0. Look may
