@@ -10,7 +10,6 @@ import (
 
 	"watchlab/bench/chart"
 	"watchlab/bench/controller"
-	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -56,7 +55,7 @@ func newControllerDocument(o *controller.Result) (*document, error) {
 	d := &document{
 		Title: subject(o) + " under " + o.Spec.Played(), Started: startOf(env), Subtitle: subtitle(env), Commit: commit(env),
 		Lead: o.Sentence, Command: lab.CommandLine(append([]string{"watchlab"}, o.Env.Args...)), BenchFile: controller.BenchFile,
-		Experiment: played(o), Verdict: controllerVerdict(o),
+		Verdict: controllerVerdict(o),
 	}
 	var err error
 	if d.Environment, err = textLines("environment", env); err != nil {
@@ -102,14 +101,6 @@ func subject(o *controller.Result) string {
 // starters are programs that start others.
 var starters = []string{"sh", "bash", "env", "exec", "nice", "go", "run"}
 
-// played describes what was played: each program, and the flags of the Spec.
-func played(o *controller.Result) (terms []term) {
-	for _, p := range o.Spec.Programs {
-		terms = append(terms, term{"Program " + p.Label, []string{lab.CommandLine(p.Command)}, true})
-	}
-	return append(terms, term{"Flags", []string{lab.CommandLine(experiment.Arguments(&o.Spec))}, true})
-}
-
 // playGroup holds the rounds of one program with one fault plan.
 type playGroup struct {
 	program, plan string
@@ -142,8 +133,7 @@ func controllerVerdict(o *controller.Result) verdict {
 			failed++
 		}
 	}
-	all := lab.Plural(len(o.Plays), "play")
-	v.Tiles = []tile{newTile(len(o.Plays)-failed, all, "passed", "good"), newTile(failed, all, "failed", "bad")}
+	v.Count = fmt.Sprintf("%d of %s passed", len(o.Plays)-failed, lab.Plural(len(o.Plays), "play"))
 	if o.Interrupted {
 		v.Notes = append(v.Notes, note{Text: o.Missing(), Class: "warn"})
 	}

@@ -127,7 +127,7 @@ func controllerPage(t *testing.T, o *controller.Result) string {
 func TestControllerHTML(t *testing.T) {
 	page := controllerPage(t, controllerRun())
 	at := 0
-	for _, id := range []string{"verdict", "shrunk", "compared", "time", "figures", "latency", "requests", "experiment", "method", "environment", "reproduce"} {
+	for _, id := range []string{"verdict", "shrunk", "compared", "time", "figures", "latency", "requests", "method", "environment", "reproduce"} {
 		i := strings.Index(page, `<section id="`+id+`"`)
 		if i < at {
 			t.Errorf("section %s is at %d, after %d", id, i, at)

@@ -17,7 +17,6 @@ import (
 type document struct {
 	Title, Subtitle string
 	Started         string
-	Experiment      []term
 	Lead            string // answer in one sentence about a controller; empty for other runs
 	Verdict         verdict
 	Summary         []*summary
@@ -31,13 +30,6 @@ type document struct {
 	Command     string
 	BenchFile   string
 	charted     int // index of the section before which the charts of a controller belong
-}
-
-// term is an entry of a description list. Code selects the font for commands and hashes.
-type term struct {
-	Name   string
-	Values []string
-	Code   bool
 }
 
 // section is a comparison, a kind of sweep, or the shares. HTML shows the panels first and folds the
@@ -102,8 +94,7 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	if err := errors.Join(methodErr, environmentErr); err != nil {
 		return nil, err
 	}
-	d.Subtitle, d.Experiment = subtitle(o), d.experiment(o)
-	d.Sections = sweeps(o, charts)
+	d.Subtitle, d.Sections = subtitle(o), sweeps(o, charts)
 	r := newRun(o)
 	for i, c := range r.comparisons {
 		s := c.section(fmt.Sprintf("c%d", i+1), o)
@@ -141,30 +132,6 @@ func subtitle(o *lab.Outcome) string {
 		parts = append(parts, fmt.Sprintf("%s on %s", lab.Plural(o.Env.Cores, "core"), o.Env.CPU))
 	}
 	return strings.Join(parts, " · ")
-}
-
-// experiment describes what was played.
-func (d *document) experiment(o *lab.Outcome) []term {
-	var compared, inputs []string
-	for _, c := range o.Comparisons {
-		var variants []string // of each cell
-		for _, cl := range c.Cells {
-			if cl.Repeats == "" {
-				variants = append(variants, cl.Impl())
-			}
-		}
-		compared = append(compared, fmt.Sprintf("%s: %s — %s (%s)", c.Family, c.Title, strings.Join(distinct(variants), ", "), lab.Plural(len(variants), "cell")))
-		inputs = append(inputs, c.Input)
-	}
-	terms := []term{
-		{Name: "Command", Values: []string{d.Command}, Code: true},
-		{Name: "Compared", Values: compared},
-		{Name: "Rounds", Values: []string{fmt.Sprintf("%s, after a warm-up that does not count; order drawn from seed %d", o.RoundsText(), o.Seed)}},
-	}
-	if inputs = distinct(inputs); len(inputs) > 0 {
-		terms = append(terms, term{Name: "Storm (digest)", Values: inputs, Code: true})
-	}
-	return terms
 }
 
 // losses describes each row that is worse than its baseline, and by how much. A

@@ -37,7 +37,7 @@ func figuresOf(page string) map[string]int {
 func TestHTMLShowsRun(t *testing.T) {
 	page := html(t, fixture())
 	at := 0
-	for _, id := range []string{"answer", "knees", "scaling", "c1", "c2", "loses", "verdict", "experiment", "method", "environment", "reproduce"} {
+	for _, id := range []string{"answer", "knees", "scaling", "c1", "c2", "loses", "verdict", "method", "environment", "reproduce"} {
 		i := strings.Index(page, `<section id="`+id+`"`)
 		if i < at {
 			t.Errorf("section %s is at %d, after %d", id, i, at)
@@ -53,7 +53,7 @@ func TestHTMLShowsRun(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"rate=max: 1 event of default/pod-7", "order drawn from seed 7", "commit <code>0123456789ab</code>",
+		"rate=max: 1 event of default/pod-7", "Seed 7 draws the order", "commit <code>0123456789ab</code>",
 		"watchlab run --family deltafifo", "p99 ≤ 1ms",
 	} {
 		if !strings.Contains(page, want) {

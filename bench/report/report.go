@@ -104,8 +104,8 @@ var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 }).ParseFS(htmlFiles, "html/page.html"))
 
 // HTML writes the run as one self-contained page: it needs no network and no other
-// file. The experiment comes first, then the verdict. Sweeps follow, then each
-// comparison with tables and charts, the losses, and the method.
+// file. The answer comes first. Sweeps follow, then each comparison with charts and
+// tables, the losses, the verdicts and the method.
 //
 // Each chart has a table of its figures. A script on the page adds tooltips for pointer
 // and arrow keys, and switches series and rates. Without the script

@@ -15,20 +15,9 @@ const tooFew = "too few rounds to tell"
 
 // verdict is how reliable the run is.
 type verdict struct {
-	Tiles []tile
+	Count string       // such as "12 of 14 cells valid"
 	Table *chart.Table // verdicts of a controller
 	Notes []note       // about the figures
-}
-
-// tile is a large count.
-type tile struct{ Value, Label, Class string }
-
-// newTile returns the count of some of all; 0 has no class.
-func newTile(n int, all, of, class string) tile {
-	if n == 0 {
-		class = "none"
-	}
-	return tile{fmt.Sprint(n), "of " + all + " " + of, class}
 }
 
 // note is a line with the cells concerned. Unless Open is set, a page folds the list of cells and text omits it.
@@ -40,25 +29,18 @@ type note struct {
 
 func newVerdict(o run) verdict {
 	var v verdict
-	var cells []lab.CellResult
+	var others []*lab.CellResult // that are not valid
+	all := 0
 	for _, c := range o.Cells() {
-		cells = append(cells, *c)
-	}
-	for _, s := range []lab.Status{lab.Valid, lab.Noisy, lab.Invalid, lab.Unplayed} {
-		n := 0
-		for _, cl := range cells {
-			if cl.Verdict.Status == s {
-				n++
-			}
-		}
-		if n > 0 || s != lab.Unplayed {
-			v.Tiles = append(v.Tiles, newTile(n, lab.Plural(len(cells), "cell"), string(s), statusClass[s]))
+		if all++; c.Verdict.Status != lab.Valid {
+			others = append(others, c)
 		}
 	}
+	v.Count = fmt.Sprintf("%d of %s valid", all-len(others), lab.Plural(all, "cell"))
 	if o.Interrupted {
 		v.Notes = append(v.Notes, note{Text: interrupted(o.Outcome), Class: "warn"})
 	}
-	v.Notes = slices.Concat(v.Notes, shareNotes(o.Merged), cellNotes(cells))
+	v.Notes = slices.Concat(v.Notes, shareNotes(o.Merged), cellNotes(others))
 	for _, c := range o.comparisons {
 		for _, n := range repeats(c.ComparisonResult) {
 			if len(o.comparisons) > 1 {
@@ -70,12 +52,11 @@ func newVerdict(o run) verdict {
 	return v
 }
 
-// cellNotes returns a note for each verdict but valid. A disturbance by the machine is
+// cellNotes returns a note for each verdict of cells that are not valid. A disturbance by the machine is
 // only a warning, because no variant causes it.
-func cellNotes(cells []lab.CellResult) []note {
-	cells = slices.DeleteFunc(cells, func(c lab.CellResult) bool { return c.Verdict.Status == lab.Valid })
+func cellNotes(cells []*lab.CellResult) []note {
 	var out []note
-	for _, set := range together(cells, func(c lab.CellResult) string { return c.Verdict.Short() }) {
+	for _, set := range together(cells, func(c *lab.CellResult) string { return c.Verdict.Short() }) {
 		v := set[0].Verdict
 		n := note{Text: lab.Plural(len(set), "cell") + " " + v.Short(), Class: "warn", Open: v.Status != lab.Noisy}
 		if v.Failed() {
