@@ -87,7 +87,7 @@ func (r *Recorder) Begin() {
 	r.before.readRuntime()
 	r.memStats = new(runtime.MemStats)
 	r.before.readMemory(r.memStats)
-	r.before.rusage = readRusage()
+	r.before.cpuTime = cpuTime()
 	r.start = time.Now()
 }
 
@@ -95,7 +95,7 @@ func (r *Recorder) Begin() {
 func (r *Recorder) End() {
 	r.stop = time.Now()
 	r.ended = true
-	r.after.rusage = readRusage()
+	r.after.cpuTime = cpuTime()
 	r.after.readMemory(r.memStats)
 	r.release()
 	r.after.readRuntime()

@@ -11,4 +11,4 @@ func PaidBytes(collections uint32, liveBefore, liveAfter uint64, gogc float64) f
 func (r *Recorder) SampledPeak() uint64 { return r.watcher.peak.Load() }
 
 // CPUTime is that of the process so far.
-func CPUTime() time.Duration { return readRusage().cpu }
+func CPUTime() time.Duration { return cpuTime() }

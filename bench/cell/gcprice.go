@@ -47,9 +47,9 @@ var MeasureGCPrice = sync.OnceValue(func() GCPrice {
 // collection returns the least CPU time of a collection in nanoseconds, and the bytes that it keeps.
 func collection() (ns, live float64) {
 	for i := range priceTries + 1 {
-		before := readRusage()
+		before := cpuTime()
 		runtime.GC()
-		took := float64(readRusage().cpu - before.cpu)
+		took := float64(cpuTime() - before)
 		// The first one finds garbage of others.
 		if i == 1 || i > 1 && took < ns {
 			ns = took

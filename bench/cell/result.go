@@ -31,13 +31,11 @@ type Result struct {
 	// LockWait is the time of all goroutines waiting for mutexes, as the runtime
 	// estimates it (/sync/mutex/wait/total:seconds).
 	LockWait time.Duration `json:"lockWaitNs"`
-	Memory   *Memory       `json:"memory,omitempty"` // nil unless the measurement had its own process
-	Host     Host          `json:"host,omitzero"`    // disturbance by the machine
-	// Counters are the system's, per event: "context-switches/op" and "page-faults/op".
-	Counters []Note    `json:"counters,omitempty"`
-	Latency  []Latency `json:"latency,omitempty"` // one entry per boundary, in the order of first use
-	Lag      *Lag      `json:"lag,omitempty"`     // nil if unpaced
-	Notes    []Note    `json:"notes,omitempty"`   // figures of the workload, in the order of the reports
+	Memory   *Memory       `json:"memory,omitempty"`  // nil unless the measurement had its own process
+	Host     Host          `json:"host,omitzero"`     // disturbance by the machine
+	Latency  []Latency     `json:"latency,omitempty"` // one entry per boundary, in the order of first use
+	Lag      *Lag          `json:"lag,omitempty"`     // nil if unpaced
+	Notes    []Note        `json:"notes,omitempty"`   // figures of the workload, in the order of the reports
 }
 
 // Memory is the memory use of a process between Begin and End.
@@ -107,13 +105,12 @@ func (r *Recorder) Result() (Result, error) {
 
 		AllocsPerEvent:     float64(r.after.mallocs-r.before.mallocs) / n,
 		BytesPerEvent:      float64(r.after.bytes-r.before.bytes) / n,
-		CPUSecondsPerEvent: (r.after.rusage.cpu - r.before.rusage.cpu).Seconds() / n,
+		CPUSecondsPerEvent: (r.after.cpuTime - r.before.cpuTime).Seconds() / n,
 		PaidBytesPerEvent:  paidBytes(r.before, r.after) / n,
 		GCs:                r.after.gcs - r.before.gcs,
 		GCPause:            r.after.gcPause - r.before.gcPause,
 		GCPauseMax:         longest(r.before.pauses, r.after.pauses),
 		LockWait:           r.after.lockWait - r.before.lockWait,
-		Counters:           counterNotes(r.before.rusage, r.after.rusage, n),
 		Memory:             r.memory,
 	}
 	for _, b := range r.boundaries {

@@ -18,7 +18,7 @@ type usage struct {
 	pauses         *metrics.Float64Histogram // histogram of stop-the-world pauses
 	gcLimited      uint64                    // last GC cycle with the limiter enabled
 	lockWait       time.Duration
-	rusage         rusage
+	cpuTime        time.Duration
 	cpu            *CPUTimes     // nil if unknown
 	throttled      time.Duration // total of the control groups
 }
@@ -79,26 +79,9 @@ func hostBetween(before, after usage) Host {
 	return h
 }
 
-// counterNotes returns the system's counters per event.
-func counterNotes(before, after rusage, n float64) []Note {
-	return []Note{
-		{Unit: "context-switches/op", Value: float64(after.switches-before.switches) / n},
-		{Unit: "page-faults/op", Value: float64(after.faults-before.faults) / n},
-	}
-}
-
-// rusage holds the system's counters for all threads of the process.
-type rusage struct {
-	cpu              time.Duration // user and system time
-	switches, faults int64         // context switches; page faults
-}
-
-func readRusage() rusage {
+// cpuTime returns the user and system time of all threads of the process.
+func cpuTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // It fails for other arguments only.
-	return rusage{
-		cpu:      time.Duration(u.Utime.Nano() + u.Stime.Nano()),
-		switches: int64(u.Nvcsw) + int64(u.Nivcsw),  //nolint:unconvert // int32 on some.
-		faults:   int64(u.Minflt) + int64(u.Majflt), //nolint:unconvert // int32 on some.
-	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

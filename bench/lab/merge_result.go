@@ -36,8 +36,7 @@ func mergeResults(parts []cell.Result) (cell.Result, error) {
 	sum.CPUSecondsPerEvent = weighted(parts, func(r cell.Result) float64 { return r.CPUSecondsPerEvent })
 	sum.PaidBytesPerEvent = weighted(parts, func(r cell.Result) float64 { return r.PaidBytesPerEvent })
 	sum.GCNsPerByte = weighted(parts, func(r cell.Result) float64 { return r.GCNsPerByte })
-	sum.Notes = mergeNotes(parts, func(r cell.Result) []cell.Note { return r.Notes }, 1)
-	sum.Counters = mergeNotes(parts, func(r cell.Result) []cell.Note { return r.Counters }, len(parts))
+	sum.Notes = mergeNotes(parts)
 	var err error
 	if sum.Latency, err = mergeLatencies(parts); err != nil {
 		return cell.Result{}, fmt.Errorf("%w: %w", ErrShares, err)
@@ -54,7 +53,7 @@ func noteOf(notes []cell.Note, unit string) (float64, bool) {
 	return notes[at].Value, true
 }
 
-// mergeNotes merges each unit that at least some number of parts have, over these parts.
+// mergeNotes merges each unit over the parts that have it.
 // The unit decides how:
 //
 //   - per second ("reads/s"): added up;
@@ -62,10 +61,10 @@ func noteOf(notes []cell.Note, unit string) (float64, bool) {
 //   - a quantile, a maximum, or any other time or size ("staleness-p99-events"):
 //     the largest, as these cannot be added;
 //   - a count ("relists"): added up.
-func mergeNotes(parts []cell.Result, of func(cell.Result) []cell.Note, least int) []cell.Note {
+func mergeNotes(parts []cell.Result) []cell.Note {
 	var out []cell.Note
 	for _, p := range parts {
-		for _, n := range of(p) {
+		for _, n := range p.Notes {
 			if _, done := noteOf(out, n.Unit); done {
 				continue
 			}
@@ -73,18 +72,15 @@ func mergeNotes(parts []cell.Result, of func(cell.Result) []cell.Note, least int
 			var values []float64
 			sum := 0.0
 			for _, q := range parts {
-				if v, ok := noteOf(of(q), n.Unit); ok {
+				if v, ok := noteOf(q.Notes, n.Unit); ok {
 					with, values = append(with, q), append(values, v)
 					sum += v
 				}
 			}
-			if len(with) < least {
-				continue
-			}
 			_, per, ratio := strings.Cut(n.Unit, "/")
 			switch {
 			case ratio && per != "s" && per != "sec":
-				sum = weighted(with, func(r cell.Result) float64 { v, _ := noteOf(of(r), n.Unit); return v })
+				sum = weighted(with, func(r cell.Result) float64 { v, _ := noteOf(r.Notes, n.Unit); return v })
 			case !ratio && isQuantile(n.Unit):
 				sum = slices.Max(values)
 			}

@@ -55,7 +55,6 @@ func measured(p part, takes time.Duration) cell.Result {
 	r.AllocsPerEvent, r.BytesPerEvent, r.CPUSecondsPerEvent = float64(n), float64(3*n), float64(n)/1e6
 	r.PaidBytesPerEvent, r.GCNsPerByte = float64(n), 0.5
 	r.GCs, r.GCPause, r.GCPauseMax, r.LockWait = uint32(n), time.Duration(n), time.Duration(n), time.Duration(n)
-	r.Counters = []cell.Note{{Unit: "cycles/op", Value: float64(n)}}
 	r.Host = cell.Host{}
 	return r
 }
@@ -161,11 +160,10 @@ func TestMergeEqualsWholeRun(t *testing.T) {
 		near("bytes", got.BytesPerEvent, 3*perEvent)
 		near("priced CPU", got.PricedCPUSecondsPerEvent(), perEvent/1e6+2*perEvent*0.5/1e9)
 		near("CPU", got.CPUSecondsPerEvent, perEvent/1e6)
-		near("counters", got.Counters[0].Value, perEvent)
 		near("events/s", got.EventsPerSecond, want.EventsPerSecond)
 		// The merged figures equal the whole's. The ignored ones cannot be merged this
 		// way; see above and TestMergedFigures.
-		ignored := cmpopts.IgnoreFields(cell.Result{}, "AllocsPerEvent", "BytesPerEvent", "CPUSecondsPerEvent", "PaidBytesPerEvent", "GCNsPerByte", "Counters", "EventsPerSecond", "Notes", "GCPauseMax")
+		ignored := cmpopts.IgnoreFields(cell.Result{}, "AllocsPerEvent", "BytesPerEvent", "CPUSecondsPerEvent", "PaidBytesPerEvent", "GCNsPerByte", "EventsPerSecond", "Notes", "GCPauseMax")
 		if diff := cmp.Diff(want, got, ignored); diff != "" {
 			t.Errorf("seed %d: %d shares differ from the whole (-whole +merged):\n%s", seed, of, diff)
 		}
@@ -177,14 +175,13 @@ func TestMergedFigures(t *testing.T) {
 	one := measured(part{latencies: make([]time.Duration, 1)}, time.Second)
 	three := measured(part{latencies: make([]time.Duration, 3)}, 2*time.Second)
 	one.GCPauseMax, one.Host = 5, cell.Host{StealShare: 0.01, Throttled: 3}
-	one.Counters = append(one.Counters, cell.Note{Unit: "instructions/op", Value: 1})
 	o := mustMerge(t, []lab.Share{oneCell(0, 2, unpaced, one), oneCell(1, 2, unpaced, three)}, lab.MergeOptions{})
 	r := o.Comparisons[0].Cells[0].Rounds[0].Result
 	if r.EventsIn != 4 || r.DeltasOut != 8 || r.Elapsed != 2*time.Second || r.EventsPerSecond != 2 || r.DeltasPerEvent != 2 {
 		t.Errorf("%+v", r)
 	}
 	// (1·1 + 3·3) / 4 events = 2.5
-	if r.AllocsPerEvent != 2.5 || r.BytesPerEvent != 7.5 || len(r.Counters) != 1 || r.Counters[0].Value != 2.5 {
+	if r.AllocsPerEvent != 2.5 || r.BytesPerEvent != 7.5 {
 		t.Errorf("per event: %+v", r)
 	}
 	if r.GCs != 4 || r.GCPause != 4 || r.GCPauseMax != 5 || r.LockWait != 4 || r.Host != (cell.Host{StealShare: 0.01, Throttled: 3}) {

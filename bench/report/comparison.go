@@ -242,8 +242,8 @@ func (c comparison) costs() *chart.Table {
 	return t
 }
 
-// notes returns the table of the workloads' notes and the processor's counters. Each
-// cell with notes has one line with the medians over its rounds.
+// notes returns the table of the workloads' notes. Each cell with notes has one line with the medians over its
+// rounds.
 func (c comparison) notes() *chart.Table {
 	t := rowTable("Notes of the workloads", c.varying, "at rate")
 	t.Words("figures")
@@ -262,11 +262,11 @@ func (c comparison) notes() *chart.Table {
 	return t
 }
 
-// notesOf returns a cell's notes and counters in order of first appearance.
+// notesOf returns a cell's notes in order of first appearance.
 func notesOf(c *lab.CellResult) string {
 	var all []cell.Note
 	for _, round := range c.Rounds {
-		all = slices.Concat(all, round.Result.Notes, round.Result.Counters)
+		all = append(all, round.Result.Notes...)
 	}
 	var out []string
 	for _, set := range together(all, func(n cell.Note) string { return n.Unit }) {

@@ -200,7 +200,7 @@ func TestValuesOmitsUnknown(t *testing.T) {
 	r := base
 	r.GCPauseMax, r.Host.StealShare = 300*time.Microsecond, 0.03
 	r.Memory = &cell.Memory{HeapBytes: 1000, PeakHeapBytes: 2500}
-	r.Counters = []cell.Note{{Unit: "cycles/op", Value: 123}}
+	r.Notes = []cell.Note{{Unit: "cycles/op", Value: 123}}
 	full := of(r)
 	for unit, want := range map[string]float64{
 		stats.UnitGCPauseMax: 300000, stats.UnitSteal: 0.03, stats.UnitPeakHeap: 2500, stats.UnitHeapGrowth: 1500, "cycles/op": 123,

@@ -134,9 +134,6 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 			values = append(values, Value{UnitPeakRSS, float64(m.PeakRSSBytes)})
 		}
 	}
-	for _, c := range r.Counters {
-		values = append(values, Value(c))
-	}
 	headline = Headline(r, headline)
 	for _, l := range r.Latency {
 		prefix := ""
