@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/bench/lab"
 	"watchlab/loadgen/source/cluster"
 )
 
@@ -33,7 +34,7 @@ import (
 //     one Lease that all watch: position and time, a little ahead of its own clock (startLead).
 //  3. Each member waits for that time by its own clock.
 //
-// No member starts a play before all are ready, but for these cases, which [PlayStart] reports:
+// No member starts a play before all are ready, but for these cases, which [lab.Start] reports:
 //
 //   - A member that is not ready within [BarrierOptions].Wait is absent: the leader starts without it, and
 //     does not wait for it again until it has caught up.
@@ -81,13 +82,6 @@ const leader = 0 // member that writes the starts
 
 // member returns a name such as "pod 2".
 func member(m int) string { return "pod " + strconv.Itoa(m) }
-
-// PlayStart describes how this member started a play.
-type PlayStart struct {
-	Position int           // of the play, or a later one if the others are ahead
-	Late     time.Duration // delay after the start time, by this member's clock
-	Absent   []int         // other members that the start did not wait for
-}
 
 // Progress is what a member says in its Lease.
 type Progress struct {
@@ -188,8 +182,8 @@ func (b *Barrier) stop() {
 }
 
 // Meet waits until all members are ready for the position, and then for the start. play describes the
-// play in progress reports. The error is that of ctx.
-func (b *Barrier) Meet(ctx context.Context, position int, play string) (PlayStart, error) {
+// play in progress reports. The result says how late the start was, and without whom. The error is that of ctx.
+func (b *Barrier) Meet(ctx context.Context, position int, play string) (lab.Start, error) {
 	leads, limit := b.opts.Self == leader, b.opts.Wait
 	if !leads {
 		limit = 2 * limit // The leader may itself wait for a member.
@@ -218,7 +212,7 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string) (PlayStar
 			}
 			continue
 		case !leads && (s.Left || b.lost[leader]):
-			return b.alone(position), nil
+			return b.alone(), nil
 		}
 		select {
 		case <-changed:
@@ -232,15 +226,14 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string) (PlayStar
 		}
 	}
 	if ctx.Err() != nil {
-		return PlayStart{}, ctx.Err()
+		return lab.Start{}, ctx.Err()
 	}
 	b.opts.Warn(fmt.Sprintf("%v: %s starts alone", err, play))
-	return b.alone(position), nil
+	return b.alone(), nil
 }
 
 // alone returns the start of a member that waits for no other.
-func (b *Barrier) alone(position int) PlayStart {
-	s := PlayStart{Position: position}
+func (b *Barrier) alone() (s lab.Start) {
 	for m := range b.opts.Pods {
 		if m != b.opts.Self {
 			s.Absent = append(s.Absent, m)
@@ -250,15 +243,15 @@ func (b *Barrier) alone(position int) PlayStart {
 }
 
 // begin waits for a start.
-func (b *Barrier) begin(ctx context.Context, s start) (PlayStart, error) {
+func (b *Barrier) begin(ctx context.Context, s start) (lab.Start, error) {
 	// A slow clock must not delay the start by more than the announcement lead.
 	select {
 	case <-time.After(min(time.Until(s.At), startLead(b.opts.Pods))):
 	case <-ctx.Done():
-		return PlayStart{}, ctx.Err()
+		return lab.Start{}, ctx.Err()
 	}
 	absent := slices.DeleteFunc(slices.Clone(s.Absent), func(m int) bool { return m == b.opts.Self })
-	return PlayStart{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: absent}, nil
+	return lab.Start{Late: max(time.Since(s.At), 0), Absent: absent}, nil
 }
 
 // look returns the last start; for the leader also the members below the position, and those of them to

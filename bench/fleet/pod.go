@@ -190,7 +190,8 @@ func (s *jobPod) start(b *Barrier, starts *[]lab.Start) func(context.Context, la
 		if err != nil {
 			return err
 		}
-		*starts = append(*starts, lab.Start{Comparison: p.Comparison, Cell: p.Cell, Round: p.Round, Late: began.Late, Absent: began.Absent})
+		began.Comparison, began.Cell, began.Round = p.Comparison, p.Cell, p.Round
+		*starts = append(*starts, began)
 		return nil
 	}
 }
