@@ -119,13 +119,13 @@ func BenchmarkPlanted(b *testing.B) {
 
 // compareOnce plays the rounds of both sides, in a random order for each round.
 func compareOnce(b *testing.B, rng *rand.Rand, even, other lab.Cell, rounds int) (base, values stats.Samples) {
-	var sides [2][]cell.Result
+	sides := [2]stats.Samples{{}, {}}
 	for range rounds {
 		for _, side := range rng.Perm(2) {
-			sides[side] = append(sides[side], evenRound(b, [2]lab.Cell{even, other}[side]))
+			sides[side].Add(stats.Values(evenRound(b, [2]lab.Cell{even, other}[side]), ""))
 		}
 	}
-	return stats.Collect(sides[0], ""), stats.Collect(sides[1], "")
+	return sides[0], sides[1]
 }
 
 // updatesOf returns a cell of the ring variant with a number of updates.

@@ -121,13 +121,12 @@ func hasLabel(c lab.Cell, key string) bool {
 // figure. Setting up and checking are outside the benchmark's time.
 func measure(b *testing.B, c lab.Cell, headline cell.Boundary) {
 	b.ReportAllocs()
-	var rounds []cell.Result
+	samples := stats.Samples{}
 	for b.Loop() {
 		b.StopTimer()
-		rounds = append(rounds, round(b, c, b.StartTimer, b.StopTimer))
+		samples.Add(stats.Values(round(b, c, b.StartTimer, b.StopTimer), headline))
 		b.StartTimer()
 	}
-	samples := stats.Collect(rounds, headline)
 	for _, unit := range samples.Units() {
 		b.ReportMetric(stats.Median(samples[unit]), unit)
 	}

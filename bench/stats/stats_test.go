@@ -167,11 +167,11 @@ func TestWriteReadRoundTrip(t *testing.T) {
 	if f.Config["cpu"] != "Some CPU @ 2 GHz" || f.Config["commit"] != "abc123" {
 		t.Errorf("config %v", f.Config)
 	}
-	var rounds []cell.Result
+	want := stats.Samples{}
 	for _, x := range []float64{1.02, 0.97, 1, 1.08, 0.99} {
-		rounds = append(rounds, result(3.4e6*x, true))
+		want.Add(stats.Values(result(3.4e6*x, true), ""))
 	}
-	if diff := cmp.Diff(stats.Collect(rounds, ""), f.Samples[f.Names[1]]); diff != "" {
+	if diff := cmp.Diff(want, f.Samples[f.Names[1]]); diff != "" {
 		t.Errorf("samples (-written +read):\n%s", diff)
 	}
 }

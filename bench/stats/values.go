@@ -138,7 +138,8 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 	for _, l := range r.Latency {
 		prefix := ""
 		if l.Boundary != headline {
-			prefix = boundaryUnit(l.Boundary) + "-"
+			// A slash would begin the unit's denominator.
+			prefix = strings.NewReplacer("→", "-to-", "/", "-").Replace(string(l.Boundary)) + "-"
 		}
 		quantiles := []time.Duration{l.P50, l.P90, l.P99, l.P999, l.Max}
 		if r.Lag == nil {
@@ -175,12 +176,6 @@ func Headline(r cell.Result, wanted cell.Boundary) cell.Boundary {
 	return chosen
 }
 
-// boundaryUnit converts a boundary's name to part of a unit. A slash would begin the
-// unit's denominator.
-func boundaryUnit(b cell.Boundary) string {
-	return strings.NewReplacer("→", "-to-", "/", "-").Replace(string(b))
-}
-
 // Replicate returns the figures of the rounds of one process, each reduced to its [LogMean].
 func Replicate(rounds []cell.Result, headline cell.Boundary) (values []Value) {
 	byUnit := Samples{}
@@ -209,13 +204,4 @@ func LogMean(values []float64) float64 {
 		return sum / n
 	}
 	return math.Exp(logs / n)
-}
-
-// Collect returns the figures of several rounds, by unit.
-func Collect(rounds []cell.Result, headline cell.Boundary) Samples {
-	s := make(Samples)
-	for _, r := range rounds {
-		s.Add(Values(r, headline))
-	}
-	return s
 }
