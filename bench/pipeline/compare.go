@@ -63,37 +63,17 @@ func Compare(config Config) ([]lab.Comparison, error) {
 	return comparisons, nil
 }
 
-// title describes a comparison, without its variants.
+// title describes a comparison, without its variants and what their labels say.
 func (s *Config) title(what string) string {
 	t := fmt.Sprintf("%s pipeline, storm %s", s.Pipeline, s.Storm.Name)
 	if what != "" {
 		t = what + ", " + t
 	}
-	if s.Pipeline != QueuePipeline {
-		t += ", source " + s.Source
-		if s.Wire.Encoding != "" {
-			t += ", encoding " + string(s.Wire.Encoding)
-		}
-		if s.Wire.Compression != "" {
-			t += ", compression " + s.Wire.Compression
-		}
-		if s.Wire.Decode != "" {
-			t += ", decoder " + s.Wire.Decode
-		}
-		if s.Store != "" {
-			t += ", store " + s.Store
-		}
-		if s.Workqueue != "" {
-			t += ", workqueue " + s.Workqueue
-		}
-		if s.Static > 0 {
-			t += fmt.Sprintf(", file and http with %d pods each", s.Static)
-		}
-		for _, f := range s.Faults {
-			t += ", fault " + f.String()
-		}
-	} else if s.Producers > 1 {
-		t += fmt.Sprintf(", %d producers", s.Producers)
+	if s.Static > 0 {
+		t += fmt.Sprintf(", file and http with %d pods each", s.Static)
+	}
+	for _, f := range s.Faults {
+		t += ", fault " + f.String()
 	}
 	return t
 }
