@@ -91,19 +91,16 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 
 // TestValues: the values in the tags are those of the packages that define them.
 func TestValues(t *testing.T) {
-	var stamps []string
-	for _, s := range pipeline.AllStamps() {
-		stamps = append(stamps, string(s))
-	}
 	var encodings []string
 	for _, e := range decode.Encodings() {
 		encodings = append(encodings, string(e))
 	}
 	want := map[string][]string{
 		"encoding": encodings, "initialList": {source.List, source.WatchList},
-		"compression": {source.Gzip, source.Uncompressed},
-		"family":      {string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)},
-		"pipeline":    pipeline.Names(), "stamps": stamps,
+		"compression":      {source.Gzip, source.Uncompressed},
+		"family":           {string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)},
+		"pipeline":         {pipeline.QueuePipeline, pipeline.InformerPipeline, pipeline.KubeletPipeline},
+		"stamps":           {string(pipeline.StampsNone), string(pipeline.StampsSampled), string(pipeline.StampsAll)},
 		"source":           source.Names(),
 		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
 		"knobs.handOver":   {string(impls.Owned), string(impls.Lent)},

@@ -33,9 +33,6 @@ var families = map[string][]impls.Family{
 	KubeletPipeline:  {impls.Merge},
 }
 
-// Names returns the names of the pipelines.
-func Names() []string { return []string{QueuePipeline, InformerPipeline, KubeletPipeline} }
-
 // The default events of an unpaced round. It takes some 10 ms with a fast variant and
 // about 1 s with the slowest.
 const (

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -92,7 +93,7 @@ func (k *kubelet) play(ctx context.Context, rec *cell.Recorder) (err error) {
 	rec.Begin()
 	stopChurn := func() error { return nil }
 	if k.static != nil {
-		stopChurn = k.static.churn()
+		stopChurn = k.static.churn(inner)
 	}
 	p.Start(k.r.st.Begin())
 	pprof.Do(inner, stageSource, func(ctx context.Context) {
@@ -385,14 +386,29 @@ func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.M
 	return nil
 }
 
-// churn changes a pod of each source at once, and then periodically; see [every].
-func (s *staticPods) churn() (stop func() error) {
-	i, first := 0, s.change(0)
-	stopRest := every(staticEvery, func() error {
-		i++
-		return s.change(i)
+// churn changes a pod of each source at once, and then periodically until its first error. stop ends that, waits
+// for the last change, and returns the error.
+func (s *staticPods) churn(ctx context.Context) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var changes errgroup.Group
+	changes.Go(func() error {
+		tick := time.NewTicker(staticEvery)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			if err := s.change(i); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+		}
 	})
-	return func() error { return errors.Join(first, stopRest()) }
+	return func() error {
+		cancel()
+		return changes.Wait()
+	}
 }
 
 func (s *staticPods) take(u merge.PodUpdate) {

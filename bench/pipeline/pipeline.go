@@ -86,9 +86,6 @@ const (
 	StampsAll     Stamps = "all"     // every event and hand-over
 )
 
-// AllStamps returns all values of Stamps.
-func AllStamps() []Stamps { return []Stamps{StampsNone, StampsSampled, StampsAll} }
-
 func (s Stamps) sampling() observe.Sampling {
 	switch s {
 	case StampsNone:
@@ -280,31 +277,5 @@ func await(ctx context.Context, done <-chan struct{}, progress func() uint64, li
 		default:
 			looks = 0
 		}
-	}
-}
-
-// every calls f periodically until its first error. stop ends that, waits for the last
-// call, and returns the error.
-func every(period time.Duration, f func() error) (stop func() error) {
-	done, result := make(chan struct{}), make(chan error, 1)
-	go func() {
-		tick := time.NewTicker(period)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				result <- nil
-				return
-			case <-tick.C:
-			}
-			if err := f(); err != nil {
-				result <- err
-				return
-			}
-		}
-	}()
-	return func() error {
-		close(done)
-		return <-result
 	}
 }
