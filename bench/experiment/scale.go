@@ -110,19 +110,11 @@ func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scalin
 
 // groups collects the cells that differ only in one label, without A/A pairs.
 func groups(cells []lab.CellResult, key string) [][]*lab.CellResult {
-	var all [][]*lab.CellResult
-	index := map[string]int{}
+	var own []*lab.CellResult
 	for i := range cells {
-		if cells[i].Repeats != "" {
-			continue
+		if cells[i].Repeats == "" {
+			own = append(own, &cells[i])
 		}
-		name := cells[i].NameExcept(key)
-		at, ok := index[name]
-		if !ok {
-			at = len(all)
-			index[name], all = at, append(all, nil)
-		}
-		all[at] = append(all[at], &cells[i])
 	}
-	return all
+	return lab.GroupBy(own, func(c *lab.CellResult) string { return c.NameExcept(key) })
 }

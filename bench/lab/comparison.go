@@ -193,7 +193,7 @@ func (c *comparisonRun) playRound(ctx context.Context, phase, round, last int) e
 		}
 		p.start()
 		if fresh := c.r.opts.PlayInFreshProcess; fresh != nil {
-			p.measured, p.err = fresh(ctx, p.result().original())
+			p.measured, p.err = fresh(ctx, cmp.Or(p.result().Repeats, p.BenchName()))
 		} else {
 			p.measured, p.err = play(ctx, p.Cell, new(cell.Recorder), p.hook())
 		}
@@ -334,7 +334,7 @@ func (p *cellPlay) finish(ctx context.Context) error {
 		return errInterrupted
 	case p.err != nil:
 		p.failed = true
-		result.fail(p.err)
+		result.set(failure(p.err), nil, nil, "")
 	case p.round > 0:
 		p.measured.GCNsPerByte = r.out.Env.GCNsPerByte
 		round := Round{Round: p.round, Process: r.process, Place: p.place, Started: p.started, Took: passed, Result: p.measured}

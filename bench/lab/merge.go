@@ -354,17 +354,12 @@ func choose(attempts []Attempt) (chosen []int, err error) {
 		}
 		starts[id] = a.Started
 	}
-	for len(order) > 0 {
-		n := slices.IndexFunc(order, func(i int) bool { return attempts[i].Index != attempts[order[0]].Index })
-		if n < 0 {
-			n = len(order)
-		}
-		best := slices.IndexFunc(order[:n], func(i int) bool { return attempts[i].Finished })
+	for _, share := range GroupBy(order, func(i int) int { return attempts[i].Index }) {
+		best := slices.IndexFunc(share, func(i int) bool { return attempts[i].Finished })
 		if best < 0 {
-			best = n - 1
+			best = len(share) - 1
 		}
-		chosen = append(chosen, order[best])
-		order = order[n:]
+		chosen = append(chosen, share[best])
 	}
 	return chosen, nil
 }

@@ -144,7 +144,7 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	case worst == 3:
 		v = Verdict{Invalid, causesOf(bad), detail}
 	case len(of.Missing) > 0 && !of.Partial:
-		return Verdict{Invalid, CauseShares, fmt.Sprintf("%s: missing %s", of, numbers(of.Missing))}
+		return Verdict{Invalid, CauseShares, fmt.Sprintf("%s: missing %s", of, ShareNumbers(of.Missing))}
 	case worst == 2:
 		v = Verdict{Invalid, bad[0].Cause, detail}
 	case worst == 1:
@@ -155,7 +155,7 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 		v = Verdict{Status: Noisy, Detail: join("; ", apart, v.Detail, detail)}
 	}
 	if len(of.Missing) > 0 {
-		v.Detail = join("; ", fmt.Sprintf("%s (missing %s)", of, numbers(of.Missing)), v.Detail)
+		v.Detail = join("; ", fmt.Sprintf("%s (missing %s)", of, ShareNumbers(of.Missing)), v.Detail)
 	}
 	return v
 }
@@ -191,13 +191,13 @@ func shareDetails(verdicts []shareVerdict, of int) string {
 		others = append(others, v.share)
 	}
 	if len(others) > 0 {
-		first += "; and in " + numbers(others)
+		first += "; and in " + ShareNumbers(others)
 	}
 	return first
 }
 
-// numbers lists the indexes of shares, at most eight or nine of them.
-func numbers(indexes []int) string {
+// ShareNumbers lists the indexes of shares, at most eight or nine of them.
+func ShareNumbers(indexes []int) string {
 	const most = 8
 	if len(indexes) == 1 {
 		return fmt.Sprintf("share %d", indexes[0])
@@ -234,7 +234,7 @@ func (r *mergedRound) apart() string {
 	case len(alone) == len(r.starts):
 		return "the shares did not wait for each other"
 	case len(alone) > 0:
-		return numbers(alone) + " had no start in common with the others"
+		return ShareNumbers(alone) + " had no start in common with the others"
 	case float64(between) > MaxSpread*float64(elapsed):
 		return fmt.Sprintf("share %d began %v after the first (allowed: %.0f %% of %v)", last.share, between.Round(time.Microsecond), MaxSpread*100, elapsed.Round(time.Microsecond))
 	}

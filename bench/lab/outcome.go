@@ -182,14 +182,6 @@ func (v Verdict) String() string {
 // suffix: "DeltaFIFO/impl=cond/keys=10000".
 func (c CellResult) BenchName() string { return c.name(c.Name) }
 
-// original is the name of the cell that this one repeats, or else its own name.
-func (c CellResult) original() string {
-	if c.Repeats != "" {
-		return c.Repeats
-	}
-	return c.BenchName()
-}
-
 // NameExcept returns BenchName without the labels with the given keys. Cells that
 // differ only in these labels share it.
 func (c CellResult) NameExcept(keys ...string) string { return c.Without(keys...).name(c.Name) }
@@ -273,8 +265,6 @@ func (c *CellResult) addRound(r Round, headline cell.Boundary) {
 	}
 	c.set(c.verdictOf(rounds), rounds, parts, headline)
 }
-
-func (c *CellResult) fail(err error) { c.set(failure(err), nil, nil, "") }
 
 // set sets the verdict and the rounds. parts have the latencies of all rounds.
 func (c *CellResult) set(v Verdict, rounds []Round, parts []cell.Result, headline cell.Boundary) {

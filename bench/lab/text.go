@@ -25,6 +25,22 @@ func RedactAll(texts []string) []string {
 	return out
 }
 
+// GroupBy groups elements by a key, in order of appearance.
+func GroupBy[K comparable, T any](all []T, key func(T) K) [][]T {
+	at := map[K]int{}
+	var groups [][]T
+	for _, v := range all {
+		k := key(v)
+		i, ok := at[k]
+		if !ok {
+			i = len(groups)
+			at[k], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], v)
+	}
+	return groups
+}
+
 // Plural writes a count with its noun: "1 share", "2 shares".
 func Plural(n int, what string) string {
 	if n == 1 {

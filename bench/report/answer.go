@@ -52,12 +52,7 @@ func (p *panel) drawGains(rows []row, best row) {
 		"Ratio of each variant to the baseline on a logarithmic axis, as a bar from 1 with its interval.")
 	p.drawP99(rows)
 	for v, name := range []string{"valid", "noisy", tooFew, "no figure"} {
-		verdict := chart.Verdict(v)
-		if slices.ContainsFunc(rows, func(r row) bool {
-			return r.form() == verdict || len(p.Figures) > 1 && r.p99Form() == verdict || verdict == chart.Missing && !r.baseline && r.gain().missing != ""
-		}) {
-			p.Marks = append(p.Marks, mark{chart.VerdictKey(verdict), name})
-		}
+		p.Marks = append(p.Marks, mark{chart.VerdictKey(chart.Verdict(v)), name})
 	}
 }
 
@@ -148,7 +143,7 @@ func kneesOf(o run, rows []row) []stats.Knee {
 	if len(all) == 0 {
 		return nil
 	}
-	first := together(all, func(k stats.Knee) string { return rowNamed(k.Cell, "").throughput.NameExcept("impl") + objective(k) })[0]
+	first := lab.GroupBy(all, func(k stats.Knee) string { return rowNamed(k.Cell, "").throughput.NameExcept("impl") + objective(k) })[0]
 	slices.SortStableFunc(first, func(a, b stats.Knee) int { return cmp.Compare(b.Held, a.Held) })
 	return first
 }

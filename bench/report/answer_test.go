@@ -157,19 +157,3 @@ func TestKneeAnswer(t *testing.T) {
 		t.Errorf("the terminal says something else: %v\n%s", err, &b)
 	}
 }
-
-// TestEqualTitles: two comparisons with one title have different headings and entries in the contents.
-func TestEqualTitles(t *testing.T) {
-	var all []lab.ComparisonResult
-	for _, delivery := range []string{"in-order", "per-key"} {
-		c := played{"queue", "memory", "gang", "cond", lab.Unpaced, 1e6, 100, 1, lab.Verdict{}, 5}.cell("")
-		c.Labels = append(c.Labels, lab.Label{Key: "delivery", Value: delivery})
-		all = append(all, lab.ComparisonResult{Family: "deltafifo", Title: "queue on gang", Cells: []lab.CellResult{c}})
-	}
-	page := html(t, firstRun(all...))
-	for _, delivery := range []string{"in-order", "per-key"} {
-		if n := strings.Count(page, "deltafifo: queue on gang (pipeline=queue, source=memory, storm=gang, delivery="+delivery+")<"); n != 2 {
-			t.Errorf("%s is named %d times, want in the contents and above its section", delivery, n)
-		}
-	}
-}

@@ -28,7 +28,6 @@ type comparison struct {
 	// others as key=value.
 	varying, shared []string
 	rounds          int
-	twin            bool // another comparison has the same title
 }
 
 func newRun(o *lab.Outcome) run {
@@ -37,30 +36,18 @@ func newRun(o *lab.Outcome) run {
 		c := &o.Comparisons[i]
 		out := comparison{ComparisonResult: c, rows: rowsOf(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
 		out.varying, out.shared = splitLabels(out.rows)
-		for _, set := range together(out.rows, func(r row) string { return r.throughput.NameExcept("impl", "rate") }) {
+		for _, set := range lab.GroupBy(out.rows, func(r row) string { return r.throughput.NameExcept("impl", "rate") }) {
 			out.groups = append(out.groups, group{set[0].throughput, groupTitle(set[0], out.varying), set, c.Latency})
 		}
-		out.twin = len(slices.DeleteFunc(slices.Clone(o.Comparisons), func(other lab.ComparisonResult) bool {
-			return other.Family != c.Family || other.Title != c.Title
-		})) > 1
 		r.comparisons = append(r.comparisons, out)
 	}
 	return r
 }
 
-// heading names the comparison, with what its rows share if another one has its title.
-func (c comparison) heading() string {
-	heading := c.Family + ": " + c.Title
-	if c.twin {
-		heading += " (" + strings.Join(c.shared, ", ") + ")"
-	}
-	return heading
-}
-
 // section returns the tables of the comparison.
 func (c comparison) section(id string, o *lab.Outcome) section {
 	s := section{
-		ID: id, Heading: c.heading() + partial(o), Intro: strings.Join(c.shared, ", "),
+		ID: id, Heading: c.Family + ": " + c.Title + partial(o), Intro: strings.Join(c.shared, ", "),
 		Tables: []*chart.Table{c.figures()},
 	}
 	for _, t := range []*chart.Table{c.costs(), c.notes()} {
@@ -109,7 +96,7 @@ func (c comparison) figures() *chart.Table {
 // distinct returns the distinct texts in order of appearance, without the empty one.
 func distinct(texts []string) []string {
 	var out []string
-	for _, set := range together(texts, func(s string) string { return s }) {
+	for _, set := range lab.GroupBy(texts, func(s string) string { return s }) {
 		if set[0] != "" {
 			out = append(out, set[0])
 		}
@@ -227,7 +214,7 @@ func (c comparison) costs() *chart.Table {
 	for _, col := range columns {
 		t.Figures(col.name)
 	}
-	for _, set := range together(c.rows, func(r row) string { return r.throughput.BenchName() }) {
+	for _, set := range lab.GroupBy(c.rows, func(r row) string { return r.throughput.BenchName() }) {
 		r := set[0]
 		if len(r.fast) == 0 {
 			continue
@@ -269,7 +256,7 @@ func notesOf(c *lab.CellResult) string {
 		all = append(all, round.Result.Notes...)
 	}
 	var out []string
-	for _, set := range together(all, func(n cell.Note) string { return n.Unit }) {
+	for _, set := range lab.GroupBy(all, func(n cell.Note) string { return n.Unit }) {
 		unit := set[0].Unit
 		var values []float64
 		for _, n := range set {

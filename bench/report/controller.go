@@ -109,17 +109,18 @@ type playGroup struct {
 
 // groupPlays groups the plays by fault plan and program, in the order of the plays and of the programs.
 func groupPlays(o *controller.Result) (groups []playGroup) {
+	var plays []*controller.Play
 	for i := range o.Plays {
-		p := &o.Plays[i]
-		plan := p.Plan
+		plays = append(plays, &o.Plays[i])
+	}
+	plan := func(p *controller.Play) string {
 		if p.Explored() {
-			plan = controller.PlanExplore
+			return controller.PlanExplore
 		}
-		at := slices.IndexFunc(groups, func(g playGroup) bool { return g.program == p.Program && g.plan == plan })
-		if at < 0 {
-			at, groups = len(groups), append(groups, playGroup{program: p.Program, plan: plan})
-		}
-		groups[at].plays = append(groups[at].plays, p)
+		return p.Plan
+	}
+	for _, set := range lab.GroupBy(plays, func(p *controller.Play) [2]string { return [2]string{p.Program, plan(p)} }) {
+		groups = append(groups, playGroup{set[0].Program, plan(set[0]), set})
 	}
 	return groups
 }
@@ -285,7 +286,7 @@ func sameIn[T any](g playGroup, of func(*controller.Play) []T, key func(T) strin
 	for _, p := range g.plays {
 		all = append(all, of(p)...)
 	}
-	return together(all, key)
+	return lab.GroupBy(all, key)
 }
 
 func latencyTable(o *controller.Result, groups []playGroup) *chart.Table {

@@ -87,9 +87,6 @@ func estimate(e stats.Estimate, format func(float64) string) string {
 // coefficient writes a figure that may be much smaller than 1.
 func coefficient(v float64) string { return strconv.FormatFloat(v, 'g', 2, 64) }
 
-// trimmed writes a number without trailing zeros, like a label.
-func trimmed(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-
 // wrap breaks a text into lines at spaces.
 func wrap(text string, width int) []string {
 	var lines []string

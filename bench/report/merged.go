@@ -60,15 +60,6 @@ func shares(m *lab.Merged) section {
 	return section{ID: "shares", Heading: "Shares", Intro: intro, Tables: []*chart.Table{t}}
 }
 
-func shareNumbers(indexes []int) string {
-	shown := indexes[:min(len(indexes), mostShares)]
-	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(shown), "[]"), " ", ", ")
-	if n := len(indexes) - len(shown); n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
-	}
-	return lab.Plural(len(indexes), "share") + " (" + text + ")"
-}
-
 func shareTable(shares []lab.MergedShare) *chart.Table {
 	t := chart.NewTable("Shares of the run", nil, "share")
 	t.Words("pod", "node")
@@ -100,9 +91,9 @@ func shareNotes(m *lab.Merged) []note {
 	}
 	var out []note
 	if len(m.Missing) > 0 {
-		n := note{Text: fmt.Sprintf("Missing: %s; so no figure is shown", shareNumbers(m.Missing)), Class: "bad"}
+		n := note{Text: "Missing: " + lab.ShareNumbers(m.Missing) + "; so no figure is shown", Class: "bad"}
 		if m.Partial {
-			n = note{Text: fmt.Sprintf("Missing: %s; all figures are without them", shareNumbers(m.Missing)), Class: "warn"}
+			n = note{Text: "Missing: " + lab.ShareNumbers(m.Missing) + "; all figures are without them", Class: "warn"}
 		}
 		out = append(out, n)
 	}

@@ -58,8 +58,8 @@ func TestMergedRuns(t *testing.T) {
 		"whole": {whole, []string{
 			"Merged from 4 shares on 2 nodes", "mine-3-abc", "node-1", "12 (2 without some)", "21ms", "12.5 %", "Other CPU, 2 cores, GOMAXPROCS 1",
 		}, []string{"Missing", "did not wait"}, 0},
-		"lacking": {lacking, []string{"Merged from 3 of 4 shares on 2 nodes", "Missing: 1 share (1); so no figure is shown"}, []string{"mine-1-abc"}, 3},
-		"partial": {part, []string{"Missing: 1 share (1); all figures are without them"}, nil, 3},
+		"lacking": {lacking, []string{"Merged from 3 of 4 shares on 2 nodes", "Missing: share 1; so no figure is shown"}, []string{"mine-1-abc"}, 3},
+		"partial": {part, []string{"Missing: share 1; all figures are without them"}, nil, 3},
 		"no waiting": {lab.Merged{Of: 2, Shares: []lab.MergedShare{{Index: 0}, {Index: 1, Interrupted: true}}},
 			[]string{"Merged from 2 shares:", "did not wait for each other", "interrupted"}, []string{"together:"}, 0},
 	} {

@@ -99,7 +99,7 @@ func (g group) latencyOverRate(p *panel) {
 		Y: chart.Axis{Label: "p99", Log: true, Format: chart.Time},
 	}
 	rates := map[string]bool{}
-	for _, set := range together(g.rows, row.variant) {
+	for _, set := range lab.GroupBy(g.rows, row.variant) {
 		s := g.curve(set[0], nil)
 		for _, r := range set {
 			rate := numeric(r.rate())

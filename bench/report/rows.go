@@ -36,7 +36,7 @@ func rowsOf(c *lab.ComparisonResult) []row {
 		}
 	}
 	var rows []row
-	for _, set := range together(cells, func(cl *lab.CellResult) string { return cl.NameExcept("rate") }) {
+	for _, set := range lab.GroupBy(cells, func(cl *lab.CellResult) string { return cl.NameExcept("rate") }) {
 		// A search for a knee plays its rates in another order.
 		slices.SortStableFunc(set, func(a, b *lab.CellResult) int { return cmp.Compare(numeric(rateOf(a)), numeric(rateOf(b))) })
 		var unpaced *lab.CellResult
@@ -69,7 +69,7 @@ func rowsOf(c *lab.ComparisonResult) []row {
 func link(rows []row) {
 	knobs := func(r row) string { return r.throughput.NameExcept("impl", "rate") }
 	names := map[string]string{}
-	for _, set := range together(rows, knobs) {
+	for _, set := range lab.GroupBy(rows, knobs) {
 		names[knobs(set[0])] = baselineOf(set)
 	}
 	for i := range rows {
@@ -113,23 +113,6 @@ func baselineOf(rows []row) string {
 // upstream reports whether a variant is client-go's.
 func upstream(variant string) bool { return strings.HasPrefix(variant, "clientgo") }
 
-// together groups elements by a key, in order of appearance.
-func together[T any](all []T, key func(T) string) [][]T {
-	at := map[string]int{}
-	var out [][]T
-	for _, v := range all {
-		k := key(v)
-		i, ok := at[k]
-		if !ok {
-			i = len(out)
-			at[k] = i
-			out = append(out, nil)
-		}
-		out[i] = append(out[i], v)
-	}
-	return out
-}
-
 // cells returns the row's cells without duplicates.
 func (r row) cells() []*lab.CellResult {
 	return slices.Compact([]*lab.CellResult{r.throughput, r.latency})
@@ -162,10 +145,7 @@ func (r row) cpu() string {
 
 // median writes the median of a unit, or none.
 func (r row) median(unit string, format func(float64) string) string {
-	if values := r.samples(unit); len(values) > 0 {
-		return format(stats.Median(values))
-	}
-	return chart.None
+	return median(r.samples(unit), format)
 }
 
 // variant returns the name of the row.

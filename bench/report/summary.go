@@ -101,7 +101,7 @@ func (g group) oneRate() group {
 		return v
 	}
 	var rows []row
-	for _, set := range together(g.rows, row.variant) {
+	for _, set := range lab.GroupBy(g.rows, row.variant) {
 		rows = append(rows, slices.MaxFunc(set, func(a, b row) int { return cmp.Compare(rate(a), rate(b)) }))
 	}
 	g.rows = rows
@@ -311,7 +311,7 @@ func unanswered(o *lab.Outcome) string {
 	if o.Interrupted {
 		parts, todo = append(parts, "the run was interrupted"), append(todo, "Continue it by --resume.")
 	}
-	for _, set := range together(failed, func(c *lab.CellResult) string { return c.Verdict.Short() }) {
+	for _, set := range lab.GroupBy(failed, func(c *lab.CellResult) string { return c.Verdict.Short() }) {
 		parts = append(parts, fmt.Sprintf("%d %s", len(set), set[0].Verdict.Short()))
 		todo = append(todo, cmp.Or(remedies[set[0].Verdict.Cause], "The report says why."))
 	}

@@ -28,7 +28,7 @@ func sweeps(o *lab.Outcome, charts bool) (all []section) {
 	}
 	if len(o.Scalings) > 0 {
 		s := section{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows. If it is a number of workers, the Universal Scalability Law is fitted to the medians: X(N) = λN / (1 + σ(N−1) + κN(N−1))."}
-		for i, set := range together(o.Scalings, func(s stats.Scaling) string { return s.Over }) {
+		for i, set := range lab.GroupBy(o.Scalings, func(s stats.Scaling) string { return s.Over }) {
 			s.Tables = append(s.Tables, scalingTables(set)...)
 			if charts {
 				s.Panels = append(s.Panels, scalingPanels(fmt.Sprintf("%s-%d", s.ID, i+1), set)...)
@@ -59,11 +59,9 @@ func titled(title string, shared []string) string {
 	return title + " (" + strings.Join(shared, ", ") + ")"
 }
 
-// quantileName returns the quantile of a knee's objective: "p99".
-func quantileName(k stats.Knee) string { return strings.TrimSuffix(k.Objective.Unit, "-ns") }
-
+// objective writes a knee's objective: "p99 ≤ 1ms".
 func objective(k stats.Knee) string {
-	return quantileName(k) + " ≤ " + chart.Nanoseconds(float64(k.Objective.Most))
+	return strings.TrimSuffix(k.Objective.Unit, "-ns") + " ≤ " + chart.Nanoseconds(float64(k.Objective.Most))
 }
 
 // kneeTable returns the table of the highest rates within the objective.
@@ -116,7 +114,7 @@ func scalingTables(all []stats.Scaling) []*chart.Table {
 	fits := rowTable("Scaling over "+over+", the Universal Scalability Law", varying, "λ (of one)", "σ (contention)", "κ (coherency)", "peak at", "peak", "RMSE", "R²")
 	ns := slices.Sorted(maps.Keys(points))
 	for _, n := range ns {
-		measured.Figures(over + "=" + trimmed(n))
+		measured.Figures(over + "=" + strconv.FormatFloat(n, 'f', -1, 64))
 	}
 	for i, s := range all {
 		name := rowName(rows[i], varying)
@@ -159,7 +157,7 @@ func fitCells(s stats.Scaling) []string {
 
 // scalingPanels draws throughput over one number, a panel for each set of results that differ only in the variant.
 func scalingPanels(id string, all []stats.Scaling) (panels []panel) {
-	sets := together(all, func(s stats.Scaling) string { return rowNamed(s.Cell, "").throughput.NameExcept("impl") })
+	sets := lab.GroupBy(all, func(s stats.Scaling) string { return rowNamed(s.Cell, "").throughput.NameExcept("impl") })
 	var rows []row
 	for _, set := range sets {
 		rows = append(rows, rowNamed(set[0].Cell, ""))

@@ -56,7 +56,7 @@ func newVerdict(o run) verdict {
 // only a warning, because no variant causes it.
 func cellNotes(cells []*lab.CellResult) []note {
 	var out []note
-	for _, set := range together(cells, func(c *lab.CellResult) string { return c.Verdict.Short() }) {
+	for _, set := range lab.GroupBy(cells, func(c *lab.CellResult) string { return c.Verdict.Short() }) {
 		v := set[0].Verdict
 		n := note{Text: lab.Plural(len(set), "cell") + " " + v.Short(), Class: "warn", Open: v.Status != lab.Noisy}
 		if v.Failed() {
