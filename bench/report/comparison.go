@@ -37,7 +37,7 @@ func newRun(o *lab.Outcome) run {
 		out := comparison{ComparisonResult: c, rows: rowsOf(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
 		out.varying, out.shared = splitLabels(out.rows)
 		for _, set := range lab.GroupBy(out.rows, func(r row) string { return r.throughput.NameExcept("impl", "rate") }) {
-			out.groups = append(out.groups, group{set[0].throughput, groupTitle(set[0], out.varying), set, c.Latency})
+			out.groups = append(out.groups, group{set[0].throughput, groupTitle(set[0], out.varying), set})
 		}
 		r.comparisons = append(r.comparisons, out)
 	}

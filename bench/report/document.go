@@ -79,7 +79,7 @@ type part struct {
 	Slot int
 }
 
-// newDocument prepares a run, with charts if wanted. The error is for an unreadable histogram.
+// newDocument prepares a run, with charts if wanted.
 func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	d := &document{
 		Title: cmp.Or(o.Name, "run") + partial(o), Started: startOf(o), Commit: commit(o),
@@ -101,10 +101,7 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 		// A scale has a chart of its own, and its tables have all values.
 		scaled := slices.ContainsFunc(o.Scalings, func(s stats.Scaling) bool { return slices.Contains(c.varying, s.Over) })
 		if charts && !scaled {
-			var err error
-			if s.Panels, err = c.panels(s.ID); err != nil {
-				return nil, err
-			}
+			s.Panels = c.panels(s.ID)
 		}
 		d.Sections = append(d.Sections, s)
 	}

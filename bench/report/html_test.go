@@ -46,7 +46,7 @@ func TestHTMLShowsRun(t *testing.T) {
 	}
 	got := figuresOf(page)
 	for kind, want := range map[string]int{
-		"answer": 2, "tail": 2, "rate": 1, "distribution": 2, "stages": 2, "scaling": 2,
+		"answer": 2, "tail": 2, "rate": 1, "stages": 2, "scaling": 2,
 	} {
 		if got[kind] != want {
 			t.Errorf("%d charts of kind %s, want %d", got[kind], kind, want)
@@ -101,41 +101,6 @@ func TestHTMLOmitsInvalid(t *testing.T) {
 		if found := strings.Contains(html(t, o), strconv.Itoa(poison)); found == broken {
 			t.Errorf("broken: %v, and its figure on the page: %v", broken, found)
 		}
-	}
-}
-
-// TestHTMLWithoutHistograms checks that the page draws stages but no distribution.
-func TestHTMLWithoutHistograms(t *testing.T) {
-	o := fixture()
-	for i := range o.Comparisons {
-		for j := range o.Comparisons[i].Cells {
-			cl := &o.Comparisons[i].Cells[j]
-			for k := range cl.Latency {
-				cl.Latency[k].Histogram = ""
-			}
-			for k := range cl.Rounds {
-				for l := range cl.Rounds[k].Result.Latency {
-					cl.Rounds[k].Result.Latency[l].Histogram = ""
-				}
-			}
-		}
-	}
-	got := figuresOf(html(t, o))
-	if got["distribution"] != 0 || got["stages"] != 2 {
-		t.Errorf("charts %v", got)
-	}
-}
-
-// TestHTMLBrokenHistogram checks that an unreadable histogram is an error.
-func TestHTMLBrokenHistogram(t *testing.T) {
-	o := fixture()
-	for i := range o.Comparisons[0].Cells {
-		for j := range o.Comparisons[0].Cells[i].Latency {
-			o.Comparisons[0].Cells[i].Latency[j].Histogram = "no histogram"
-		}
-	}
-	if err := report.HTML(&bytes.Buffer{}, o); err == nil || !strings.Contains(err.Error(), "DeltaFIFO/impl=") {
-		t.Errorf("error %v, want the cell's name", err)
 	}
 }
 

@@ -5,15 +5,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/chart"
 	"watchlab/bench/lab"
-	"watchlab/bench/stats"
 )
 
 // add draws a chart into the panel, unless it has no figure. Screen readers read the description.
@@ -36,42 +32,24 @@ func (p *panel) entry(name string, style chart.Style) {
 }
 
 // panels draws the charts of a comparison, one panel per group.
-func (c comparison) panels(id string) ([]panel, error) {
-	var out []panel
+func (c comparison) panels(id string) (out []panel) {
 	for i, g := range c.groups {
 		p := panel{ID: fmt.Sprintf("%s-%d", id, i+1), Title: g.title}
-		if err := g.draw(&p); err != nil {
-			return nil, err
+		for _, r := range g.rows {
+			p.entry(r.variant(), chart.Of(r.variant()))
+		}
+		g.latencyOverRate(&p)
+		if rate := g.shownRate(); rate != "" {
+			g.at(rate).stages(&p, rate)
 		}
 		if len(p.Figures) > 0 {
 			out = append(out, p)
 		}
 	}
-	return out, nil
+	return out
 }
 
-// draw draws the charts of a group. All but latency over rate are those of one rate.
-func (g group) draw(p *panel) error {
-	for _, r := range g.rows {
-		p.entry(r.variant(), chart.Of(r.variant()))
-	}
-	g.latencyOverRate(p)
-	rate := g.shownRate()
-	if rate == "" {
-		return nil
-	}
-	if len(g.rates()) > 1 {
-		p.Notes = append(p.Notes, fmt.Sprintf("Distributions are drawn %s, the highest rate with figures of most variants. The table has all rates.", lab.RateText(rate)))
-	}
-	at := g.at(rate)
-	if err := at.distribution(p, rate); err != nil {
-		return err
-	}
-	at.stages(p, rate)
-	return nil
-}
-
-// shownRate returns the highest of the rates with the most distributions; "" without any.
+// shownRate returns the highest of the rates with latencies of the most variants; "" without any.
 func (g group) shownRate() (best string) {
 	most := 0
 	for _, rate := range g.rates() {
@@ -88,10 +66,6 @@ func (g group) shownRate() (best string) {
 	return best
 }
 
-func (g group) curve(r row, points []chart.Point) chart.Curve {
-	return chart.Curve{Name: r.variant(), Style: chart.Of(r.variant()), Path: true, Points: points}
-}
-
 // latencyOverRate draws p99 over the rate, for at least two rates.
 func (g group) latencyOverRate(p *panel) {
 	c := chart.Lines{
@@ -100,7 +74,7 @@ func (g group) latencyOverRate(p *panel) {
 	}
 	rates := map[string]bool{}
 	for _, set := range lab.GroupBy(g.rows, row.variant) {
-		s := g.curve(set[0], nil)
+		s := chart.Curve{Name: set[0].variant(), Style: chart.Of(set[0].variant()), Path: true}
 		for _, r := range set {
 			rate := numeric(r.rate())
 			if math.IsInf(rate, 1) || !r.hasP99() {
@@ -121,100 +95,6 @@ func (g group) latencyOverRate(p *panel) {
 	p.add(c, figure{Kind: "rate", Title: "Latency against rate",
 		Caption: "All rounds together; the line through a mark goes from the smallest round to the largest. Invalid cells are not drawn."},
 		"99th percentile of latency over the rate at which events were released, a curve for each variant; both axes are logarithmic.")
-}
-
-// percentileTicks are the ticks of the percentile axis. Each decade leaves a tenth of the events.
-var percentileTicks = []chart.Tick{
-	{At: 1, Label: "0"}, {At: 2, Label: "50"}, {At: 10, Label: "90"}, {At: 100, Label: "99"}, {At: 1e3, Label: "99.9"}, {At: 1e4, Label: "99.99"}, {At: 1e5, Label: "99.999"}, {At: 1e6, Label: "5 nines"}, {At: 1e7, Label: "6 nines"},
-}
-
-// percentileOf writes the percentile at a position of the axis.
-func percentileOf(v float64) string {
-	if v <= 1 {
-		return "0"
-	}
-	return strconv.FormatFloat(100-100/v, 'f', max(0, int(math.Ceil(math.Log10(v)-1e-9))-2), 64)
-}
-
-// distribution draws the full latency distribution of each variant. It returns an error
-// for an unreadable histogram.
-func (g group) distribution(p *panel, rate string) error {
-	c := chart.Lines{
-		X: chart.Axis{Label: "percentile", Log: true, Ticks: percentileTicks, Format: percentileOf},
-		Y: chart.Axis{Label: "latency", Log: true, Format: chart.Time},
-	}
-	for _, r := range g.rows {
-		points, err := r.distribution(g.wanted)
-		if err != nil {
-			return fmt.Errorf("%s: histogram: %w", r.latency.BenchName(), err)
-		}
-		c.Curves = append(c.Curves, g.curve(r, points))
-	}
-	p.add(c, figure{Kind: "distribution", Title: "Distribution of latency, " + lab.RateText(rate),
-		Caption: "Every event of all rounds; the last mark is the longest."},
-		"Latency over the percentile, a curve for each variant. Both axes are logarithmic: each step to the right is a tenth of the events that are left.")
-	return nil
-}
-
-// allLatency returns the latency distribution over all rounds of the latency cell, at
-// its headline boundary. The histogram is empty if one is missing.
-func (r row) allLatency(wanted cell.Boundary) (cell.Quantiles, error) {
-	if r.wait.Count == 0 || r.wait.Histogram != "" {
-		return r.wait, nil
-	}
-	at := stats.Headline(cell.Result{Latency: r.latency.Latency}, wanted)
-	var parts []cell.Quantiles
-	for _, round := range r.latency.Rounds {
-		if l, ok := round.Result.At(at); ok {
-			parts = append(parts, l.Quantiles)
-		}
-	}
-	if slices.ContainsFunc(parts, func(q cell.Quantiles) bool { return q.Histogram == "" }) {
-		return cell.Quantiles{}, nil
-	}
-	return cell.MergeHistograms(parts...)
-}
-
-// markedPercentiles are the percentiles with marks.
-var markedPercentiles = []float64{50, 75, 90, 95, 99, 99.9, 99.99, 99.999}
-
-// distribution returns a row's latency as a curve over 1/(1-q), from the shortest to
-// the longest; nil without histograms.
-func (r row) distribution(wanted cell.Boundary) ([]chart.Point, error) {
-	const stepsPerDecade = 16
-	q, err := r.allLatency(wanted)
-	if err != nil || q.Histogram == "" {
-		return nil, err
-	}
-	h, err := hdrhistogram.Decode([]byte(q.Histogram))
-	if err != nil {
-		return nil, err
-	}
-	count, longest := float64(q.Count), max(1, float64(q.Max))
-	var percentiles []float64
-	for left, i := 1.0, 0; left <= count; left = math.Pow(10, float64(i)/stepsPerDecade) {
-		percentiles = append(percentiles, 100-100/left)
-		i++
-	}
-	for _, p := range markedPercentiles {
-		// A quantile needs events beyond it.
-		if 100/(100-p) <= count {
-			percentiles = append(percentiles, p)
-		}
-	}
-	slices.Sort(percentiles)
-	percentiles = slices.Compact(percentiles)
-	var points []chart.Point
-	for i, v := range h.ValueAtPercentilesSlice(percentiles) {
-		p := percentiles[i]
-		at := chart.Point{X: 100 / (100 - p), Y: max(1, min(float64(v), float64(q.Max)))}
-		if slices.Contains(markedPercentiles, p) {
-			at.Mark, at.Tip = true, fmt.Sprintf("p%g is %s", p, chart.Nanoseconds(at.Y))
-		}
-		points = append(points, at)
-	}
-	tip := fmt.Sprintf("the longest of %s is %s", lab.Plural(int(q.Count), "event"), chart.Nanoseconds(longest))
-	return append(points, chart.Point{X: count, Y: longest, Mark: true, Tip: tip}), nil
 }
 
 // stagesOf returns the boundaries that are not sums of others, in pipeline order. Of

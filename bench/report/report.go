@@ -111,9 +111,7 @@ var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 // and arrow keys, and switches series and rates. Without the script
 // everything is visible. The page draws no figures of an invalid cell.
 //
-// Full distributions need the histograms of the rounds, which [lab.Load] reads. A run
-// without histograms shows only quantiles. An unreadable histogram is an error, because
-// a silent gap in the page would mislead.
+// Full distributions are in the logs of the folder latency, which any HdrHistogram plotter reads.
 func HTML(w io.Writer, o *lab.Outcome) error { return write(w, o, htmlPage, true) }
 
 // Write writes report.md and report.html into a results folder, each completely or not

@@ -274,8 +274,6 @@ type group struct {
 	*lab.CellResult // of the first row
 	title           string
 	rows            []row
-	// wanted is the requested latency boundary (see [lab.Comparison]).
-	wanted cell.Boundary
 }
 
 func groupTitle(r row, varying []string) string {

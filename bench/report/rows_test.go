@@ -70,7 +70,6 @@ func TestRatio(t *testing.T) {
 
 func TestAxisLabels(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
-		{percentileOf(1), "0"}, {percentileOf(2), "50"}, {percentileOf(10), "90"}, {percentileOf(100), "99"}, {percentileOf(1000), "99.9"}, {percentileOf(1e5), "99.999"},
 		{lab.RateText(lab.Unpaced), "unpaced"}, {lab.RateText("100"), "at 100 events/s"}, {lab.RateText("poisson:5"), "at pace poisson:5"},
 		{wallTime(312 * time.Second), "5m12s"}, {wallTime(1234567 * time.Microsecond), "1.23s"},
 	} {

@@ -48,9 +48,9 @@ func TestReport(t *testing.T) {
 	if code != exitOK || out != "" || !strings.Contains(errs, report.HTMLFile) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
 	}
-	// The report reads the histograms from the logs, without the process that measured them.
-	if got := read(report.HTMLFile); !strings.Contains(got, `data-kind="distribution"`) {
-		t.Error("the page that is made again has no distribution")
+	// The report has its charts without the process that measured them.
+	if got := read(report.HTMLFile); !strings.Contains(got, `data-kind="stages"`) {
+		t.Error("the page that is made again has no stages")
 	}
 	if !strings.Contains(read(lab.ReportFile), "cond") || read(lab.RunFile) != run {
 		t.Error("report.md is not back, or run.json has changed")
