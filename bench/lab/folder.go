@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -151,15 +150,8 @@ func EncodeJSON(w io.Writer, v any) error {
 }
 
 func (o *Outcome) latencyFile(comparison, i int) string {
-	const longest = 120
-	name := strings.Map(func(c rune) rune {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '=', c == '.':
-			return c
-		}
-		return '_'
-	}, o.Comparisons[comparison].Cells[i].BenchName())
-	return filepath.Join(o.Dir, LatencyDir, fmt.Sprintf("%02d-%02d-%s.hlog", comparison+1, i+1, name[:min(len(name), longest)]))
+	name := FileName(o.Comparisons[comparison].Cells[i].BenchName())
+	return filepath.Join(o.Dir, LatencyDir, fmt.Sprintf("%02d-%02d-%s.hlog", comparison+1, i+1, name))
 }
 
 // writeLatency writes the cell's histograms: one interval per round and boundary,

@@ -2,6 +2,8 @@ package lab
 
 import (
 	"fmt"
+	"hash/fnv"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -39,6 +41,22 @@ func GroupBy[K comparable, T any](all []T, key func(T) K) [][]T {
 		groups[i] = append(groups[i], v)
 	}
 	return groups
+}
+
+// fileNames write an escaped path with underscores for slashes.
+var fileNames = strings.NewReplacer("_", "%5F", "%2F", "_", ":", "%3A")
+
+// FileName returns the name of a cell's file, without its ending. Different cells have different names.
+func FileName(cell string) string {
+	// Leave room for an ending and for the prefix of a temporary file: file systems allow 255 bytes.
+	const longest = 200
+	name := fileNames.Replace(url.PathEscape(cell))
+	if len(name) > longest {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(cell)) // It never fails.
+		name = fmt.Sprintf("%s-%016x", name[:longest], h.Sum64())
+	}
+	return name
 }
 
 // Plural writes a count with its noun: "1 share", "2 shares".

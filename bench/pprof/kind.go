@@ -3,10 +3,10 @@ package pprof
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"net/url"
 	"slices"
 	"strings"
+
+	"watchlab/bench/lab"
 )
 
 // Kind is a kind of profile.
@@ -46,23 +46,12 @@ func Parse(list string) ([]Kind, error) {
 	return kinds, nil
 }
 
-// fileNames write an escaped path with underscores for slashes.
-var fileNames = strings.NewReplacer("_", "%5F", "%2F", "_", ":", "%3A")
-
 // FileName returns the name of a cell's file within [Dir]. Different cells have different names.
 func (k Kind) FileName(cell string) string {
-	// Leave room for the kind and for the prefix of a temporary file: file systems allow 255 bytes.
-	const longest = 200
-	name := fileNames.Replace(url.PathEscape(cell))
-	if len(name) > longest {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(cell)) // It never fails.
-		name = fmt.Sprintf("%s-%016x", name[:longest], h.Sum64())
-	}
 	if k == Trace {
-		return name + ".trace"
+		return lab.FileName(cell) + ".trace"
 	}
-	return name + "." + string(k) + ".pb.gz"
+	return lab.FileName(cell) + "." + string(k) + ".pb.gz"
 }
 
 // Dir is the subfolder of a results folder with the profiles.
