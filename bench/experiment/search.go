@@ -13,39 +13,34 @@ import (
 
 // Axis is a label with the values that a search tries.
 type Axis struct {
-	Label  string   // key of the cells' label
-	Values []string // values in the order of the report
-	dimension
+	Label      string   // key of the cells' label
+	Values     []string // values in the order of the report
+	flag       string   // sets the field
+	positive   bool     // 0 means the default
+	workers    bool     // they share something: the Universal Scalability Law applies
+	everywhere bool     // the label is also added to cells of variants without the knob
 }
 
-// dimension is a field that a search can vary.
-type dimension struct {
-	flag       string // sets the field
-	positive   bool   // 0 means the default
-	workers    bool   // they share something: the Universal Scalability Law applies
-	everywhere bool   // the label is also added to cells of variants without the knob
-}
-
-// dimensions by label.
+// dimensions are the fields that a search can vary, by label.
 var dimensions = []Axis{
-	{Label: "producers", dimension: dimension{flag: "producers", positive: true, workers: true, everywhere: true}},
-	{Label: "procs", dimension: dimension{flag: "procs", positive: true, workers: true, everywhere: true}},
-	{Label: "shards", dimension: dimension{flag: "shards"}},
-	{Label: "capacity", dimension: dimension{flag: "capacity"}},
-	{Label: "batch", dimension: dimension{flag: "batch-size"}},
-	{Label: "readers", dimension: dimension{flag: "readers", everywhere: true}},
-	{Label: "handler", dimension: dimension{flag: "handler-cost", everywhere: true}},
-	{Label: "throttle", dimension: dimension{flag: "throttle"}},
-	{Label: "stamps", dimension: dimension{flag: "stamps", everywhere: true}},
-	{Label: "encoding", dimension: dimension{flag: "encoding", everywhere: true}},
-	{Label: "decode", dimension: dimension{flag: "decode", everywhere: true}},
-	{Label: "initial-list", dimension: dimension{flag: "initial-list", everywhere: true}},
-	{Label: "store", dimension: dimension{flag: "store"}},
-	{Label: "workqueue", dimension: dimension{flag: "workqueue"}},
-	{Label: "events", dimension: dimension{flag: "events", positive: true, everywhere: true}},
-	{Label: keysLabel, dimension: dimension{flag: "pods", positive: true, everywhere: true}},
-	{Label: "nodes", dimension: dimension{flag: "nodes", positive: true, everywhere: true}},
-	{Label: "skew", dimension: dimension{flag: "skew", everywhere: true}},
+	{Label: "producers", flag: "producers", positive: true, workers: true, everywhere: true},
+	{Label: "procs", flag: "procs", positive: true, workers: true, everywhere: true},
+	{Label: "shards", flag: "shards"},
+	{Label: "capacity", flag: "capacity"},
+	{Label: "batch", flag: "batch-size"},
+	{Label: "readers", flag: "readers", everywhere: true},
+	{Label: "handler", flag: "handler-cost", everywhere: true},
+	{Label: "throttle", flag: "throttle"},
+	{Label: "stamps", flag: "stamps", everywhere: true},
+	{Label: "encoding", flag: "encoding", everywhere: true},
+	{Label: "decode", flag: "decode", everywhere: true},
+	{Label: "initial-list", flag: "initial-list", everywhere: true},
+	{Label: "store", flag: "store"},
+	{Label: "workqueue", flag: "workqueue"},
+	{Label: "events", flag: "events", positive: true, everywhere: true},
+	{Label: keysLabel, flag: "pods", positive: true, everywhere: true},
+	{Label: "nodes", flag: "nodes", positive: true, everywhere: true},
+	{Label: "skew", flag: "skew", everywhere: true},
 }
 
 // keysLabel is the label and another name of the dimension pods: each pod is a key.

@@ -19,11 +19,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// The sources of a [Spec].
-const (
-	memorySource    = source.MemoryName
-	apiserverSource = source.APIServerName
-)
+const memorySource = source.MemoryName // default source of a [Spec]
 
 // OneOf returns the error for a value that is not allowed.
 func OneOf(got string, allowed ...string) error {
