@@ -68,8 +68,6 @@ func (r *Registry) Sets() []*Set {
 
 // Progress sets the number of cells and the finished share of the run.
 func (r *Registry) Progress(n int, share float64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.own.gauge(cells, r.run).Set(float64(n))
 	r.own.gauge(progress, r.run).Set(share)
 }

@@ -93,8 +93,7 @@ type Set struct {
 	labels Labels
 	own    vectors
 
-	mu         sync.Mutex // guards the fields below
-	events     [stages][types]prometheus.Counter
+	mu         sync.Mutex                 // guards the fields below
 	histograms []prometheus.Observer      // by Histogram; nil before the first value
 	verdict    lab.Verdict                // present one
 	began      time.Time                  // of the current play, or its last look; zero for none
@@ -152,13 +151,7 @@ func (s *Set) Add(m Metric, n float64, own ...string) {
 // Count records that n events of a type reached a stage; at Popped, deltas, objects or
 // notifications that the variant returned.
 func (s *Set) Count(stage Stage, t Type, n uint64) {
-	s.mu.Lock()
-	c := &s.events[stage][t]
-	if *c == nil {
-		*c = s.own.counters[events.Name].WithLabelValues(append(s.labels.Values(), stageNames[stage], typeNames[t])...)
-	}
-	s.mu.Unlock()
-	(*c).Add(float64(n))
+	s.Add(events, float64(n), stageNames[stage], typeNames[t])
 	if stage == Popped {
 		s.Add(Deltas, float64(n))
 	}
