@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,11 +73,10 @@ func cellNotes(cells []*lab.CellResult) []note {
 	return out
 }
 
-// statusClass holds the CSS class of each status.
-var statusClass = map[lab.Status]string{lab.Valid: "good", lab.Noisy: "warn", lab.Invalid: "bad", lab.Unplayed: "warn"}
-
-// wordClass holds the CSS class of each judgement of a controller.
-var wordClass = map[string]string{"passed": "good", "better": "good", "failed": "bad", "worse": "bad"}
+// wordClasses holds the CSS class of each status, and of each judgement of a controller.
+var wordClasses = map[string]string{
+	"valid": "good", "noisy": "warn", "invalid": "bad", "unplayed": "warn", "passed": "good", "better": "good", "failed": "bad", "worse": "bad",
+}
 
 // classOf returns the CSS class of a cell of a table. The colour of a verdict repeats its text.
 func classOf(t *chart.Table, i int, text string) string {
@@ -90,5 +88,5 @@ func classOf(t *chart.Table, i int, text string) string {
 	}
 	word, _, _ := strings.Cut(text, " ")
 	word = strings.TrimSuffix(word, ":")
-	return strings.TrimSpace("word " + cmp.Or(statusClass[lab.Status(word)], wordClass[word]))
+	return strings.TrimSpace("word " + wordClasses[word])
 }
