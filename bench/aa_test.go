@@ -122,7 +122,7 @@ func compareOnce(b *testing.B, rng *rand.Rand, even, other lab.Cell, rounds int)
 	sides := [2]stats.Samples{{}, {}}
 	for range rounds {
 		for _, side := range rng.Perm(2) {
-			sides[side].Add(stats.Values(evenRound(b, [2]lab.Cell{even, other}[side]), ""))
+			sides[side].Add(stats.Values(evenRound(b, [2]lab.Cell{even, other}[side])))
 		}
 	}
 	return sides[0], sides[1]

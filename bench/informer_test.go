@@ -58,7 +58,7 @@ func BenchmarkInformer(b *testing.B) {
 							if err != nil {
 								b.Fatal(err)
 							}
-							measure(b, comparisons[0].Cells[0], comparisons[0].Latency)
+							measure(b, comparisons[0].Cells[0])
 						})
 					}
 				}

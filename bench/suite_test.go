@@ -108,7 +108,7 @@ func play(b *testing.B, c pipeline.Config) {
 				continue
 			}
 			_, name, _ := strings.Cut(cl.BenchName(), "/")
-			b.Run(name, func(b *testing.B) { measure(b, cl, comparison.Latency) })
+			b.Run(name, func(b *testing.B) { measure(b, cl) })
 		}
 	}
 }
@@ -119,12 +119,12 @@ func hasLabel(c lab.Cell, key string) bool {
 
 // measure plays one round of a cell an iteration and reports the median of each
 // figure. Setting up and checking are outside the benchmark's time.
-func measure(b *testing.B, c lab.Cell, headline cell.Boundary) {
+func measure(b *testing.B, c lab.Cell) {
 	b.ReportAllocs()
 	samples := stats.Samples{}
 	for b.Loop() {
 		b.StopTimer()
-		samples.Add(stats.Values(round(b, c, b.StartTimer, b.StopTimer), headline))
+		samples.Add(stats.Values(round(b, c, b.StartTimer, b.StopTimer)))
 		b.StartTimer()
 	}
 	for _, unit := range samples.Units() {

@@ -115,7 +115,7 @@ func newPlan(names, storms []string, rate int) (*plan, error) {
 
 // add adds the comparison of a storm. All guarantee the order of each key; that is what is checked.
 func (p *plan) add(name string, requests []round.Request) {
-	c := lab.Comparison{Family: "deltafifo", Title: "informers of client-go's minors, storm " + name, Latency: round.Handled}
+	c := lab.Comparison{Family: "deltafifo", Title: "informers of client-go's minors, storm " + name}
 	for i, b := range p.baselines {
 		for _, r := range requests {
 			r.Impl = b.impl()

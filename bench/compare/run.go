@@ -113,23 +113,23 @@ func (r *Run) readFolder(o *lab.Outcome) {
 		if cl.Repeats != "" {
 			continue
 		}
-		cell := &gateCell{name: cl.BenchName(), samples: cl.Samples(c.Latency), verdict: cl.Verdict, class: cl.Class, input: c.Input}
+		cell := &gateCell{name: cl.BenchName(), samples: cl.Samples(), verdict: cl.Verdict, class: cl.Class, input: c.Input}
 		if base := c.Against(cl); base != nil {
-			cell.relative = relative(cl, base, c)
+			cell.relative = relative(cl, base)
 		}
 		r.add(cell)
 	}
 }
 
 // relative divides the figures of each round by those of the baseline, one value per replicate.
-func relative(cl, base *lab.CellResult, c *lab.ComparisonResult) stats.Samples {
+func relative(cl, base *lab.CellResult) stats.Samples {
 	type key struct {
 		round int
 		unit  string
 	}
 	from := map[key]float64{}
 	for _, round := range base.Rounds {
-		for _, v := range stats.Values(round.Result, c.Latency) {
+		for _, v := range stats.Values(round.Result) {
 			from[key{round.Round, v.Unit}] = v.Value
 		}
 	}
@@ -137,7 +137,7 @@ func relative(cl, base *lab.CellResult, c *lab.ComparisonResult) stats.Samples {
 	for _, rounds := range cl.Replicates() {
 		ratios := stats.Samples{}
 		for _, round := range rounds {
-			for _, v := range stats.Values(round.Result, c.Latency) {
+			for _, v := range stats.Values(round.Result) {
 				if b := from[key{round.Round, v.Unit}]; b > 0 {
 					ratios[v.Unit] = append(ratios[v.Unit], v.Value/b)
 				}

@@ -103,12 +103,12 @@ func judge(claims []Claim, o *lab.Outcome) (all []stats.Claim) {
 	for _, c := range claims {
 		why := ""
 		samples := func(labels map[string]string) []float64 {
-			for comparison, cl := range o.Cells() {
+			for _, cl := range o.Cells() {
 				if cl.Repeats == "" && labels != nil && labelled(cl.Labels, labels) {
 					if len(cl.Rounds) == 0 {
 						why = cl.Verdict.Short()
 					}
-					return cl.Samples(comparison.Latency)[c.Unit]
+					return cl.Samples()[c.Unit]
 				}
 			}
 			return nil

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/stats"
@@ -42,14 +41,14 @@ type Knee struct {
 // Comparison returns the comparison for the lab.
 func (k *Knee) Comparison() (lab.Comparison, error) {
 	c, err := k.At(k.From)
-	c.NextCells = func(played []lab.CellResult) ([]lab.Cell, error) { return k.more(searchedOf(played, c.Latency)) }
+	c.NextCells = func(played []lab.CellResult) ([]lab.Cell, error) { return k.more(searchedOf(played)) }
 	return c, err
 }
 
 // Knees returns a knee for every variant and objective.
 func (k *Knee) Knees(c *lab.ComparisonResult) []stats.Knee {
 	var knees []stats.Knee
-	for _, v := range searchedOf(c.Cells, c.Latency) {
+	for _, v := range searchedOf(c.Cells) {
 		for _, o := range k.Objectives {
 			knees = append(knees, k.knee(v, o))
 		}
@@ -96,14 +95,14 @@ type tried struct {
 }
 
 // searchedOf groups the cells with a rate by variant, without A/A pairs.
-func searchedOf(cells []lab.CellResult, headline cell.Boundary) []searched {
+func searchedOf(cells []lab.CellResult) []searched {
 	var all []searched
 	for _, group := range groups(cells, "rate") {
 		v := searched{name: group[0].NameExcept("rate"), impl: group[0].Impl()}
 		for _, c := range group {
 			text, paced := c.Rate()
 			if rate, err := pace.ParseRate(text); paced && err == nil {
-				v.points = append(v.points, tried{rate: rate, cell: c, samples: c.Samples(headline)})
+				v.points = append(v.points, tried{rate: rate, cell: c, samples: c.Samples()})
 			}
 		}
 		slices.SortFunc(v.points, func(a, b tried) int { return cmp.Compare(a.rate, b.rate) })

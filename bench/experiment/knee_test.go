@@ -98,7 +98,7 @@ func (p *played) Check() error {
 
 // servers returns the comparison of named servers at a rate.
 func servers(rate float64, all map[string]server) lab.Comparison {
-	c := lab.Comparison{Family: "queue", Title: "servers", Latency: "intended→handled"}
+	c := lab.Comparison{Family: "queue", Title: "servers"}
 	var names []string
 	for name := range all {
 		names = append(names, name)

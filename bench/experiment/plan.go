@@ -181,9 +181,6 @@ func (p *planner) planParts(plan *Plan) error {
 			whole := &plan.Comparisons[i]
 			whole.Cells = append(whole.Cells, c.Cells...)
 			whole.Input, whole.Whole = digestOf(whole.Input, c.Input), digestOf(whole.Whole, c.Whole)
-			if whole.Latency != c.Latency {
-				whole.Latency = ""
-			}
 		}
 	}
 	return nil

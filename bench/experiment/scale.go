@@ -88,7 +88,7 @@ func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scalin
 		for _, cl := range cells {
 			n, err := strconv.ParseFloat(cl.Label(over), 64)
 			_, paced := cl.Rate()
-			if perSecond := cl.Samples(c.Latency)[stats.UnitEventsPerSec]; err == nil && !paced && len(perSecond) > 0 {
+			if perSecond := cl.Samples()[stats.UnitEventsPerSec]; err == nil && !paced && len(perSecond) > 0 {
 				s.Points = append(s.Points, stats.ScalePoint{N: n, EventsPerSecond: perSecond})
 			}
 		}

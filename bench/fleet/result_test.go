@@ -132,7 +132,7 @@ func largeResult(index, of int) *lab.Share {
 func TestResultRoundTrip(t *testing.T) {
 	sent := podResult(2, 4, 1)
 	c := &sent.Outcome.Comparisons[0].Cells[0]
-	c.Medians, c.Latency, c.Lag = c.Samples("").Summaries(), c.Rounds[0].Result.Latency, c.Rounds[0].Result.Lag
+	c.Medians, c.Latency, c.Lag = c.Samples().Summaries(), c.Rounds[0].Result.Latency, c.Rounds[0].Result.Lag
 	maps := &fakeMaps{}
 	maps.upload(t, sent)
 	if len(c.Medians) == 0 || c.Lag == nil {

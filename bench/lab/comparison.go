@@ -96,7 +96,7 @@ func (c *comparisonRun) add(cells []Cell, again string) error {
 				return err
 			}
 			if t.failed = known.Verdict.Failed(); !t.failed {
-				known.setRounds(known.played(), c.Latency)
+				known.setRounds(known.played())
 			}
 		} else {
 			c.result().Cells = append(c.result().Cells, result)
@@ -334,11 +334,11 @@ func (p *cellPlay) finish(ctx context.Context) error {
 		return errInterrupted
 	case p.err != nil:
 		p.failed = true
-		result.set(failure(p.err), nil, nil, "")
+		result.set(failure(p.err), nil, nil)
 	case p.round > 0:
 		p.measured.GCNsPerByte = r.out.Env.GCNsPerByte
 		round := Round{Round: p.round, Process: r.process, Place: p.place, Started: p.started, Took: passed, Result: p.measured}
-		result.addRound(round, p.c.Latency)
+		result.addRound(round)
 	}
 	p.c.warm[p.impl()] = true
 	p.advance()
@@ -362,7 +362,7 @@ func (p *cellPlay) save() error {
 	err := p.c.r.out.saveCell(p.c.index, p.index)
 	if err != nil && !p.failed {
 		rounds := p.result().played()
-		p.result().setRounds(rounds[:len(rounds)-1], p.c.Latency)
+		p.result().setRounds(rounds[:len(rounds)-1])
 	}
 	return err
 }

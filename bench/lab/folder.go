@@ -127,10 +127,10 @@ func (o *Outcome) close() error {
 // WriteBench writes all cells as benchfmt, a line for each replicate ([CellResult.Replicates]): bench.txt.
 func (o *Outcome) WriteBench(w io.Writer) error {
 	out := stats.NewWriter(w, o.BenchConfig())
-	for c, cl := range o.Cells() {
+	for _, cl := range o.Cells() {
 		out.Describe(cl.Class, string(cl.Verdict.Status))
 		for _, rounds := range cl.Replicates() {
-			if err := out.Write(cl.BenchName(), c.Latency, results(rounds)...); err != nil {
+			if err := out.Write(cl.BenchName(), results(rounds)...); err != nil {
 				return err
 			}
 		}

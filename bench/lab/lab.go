@@ -124,12 +124,11 @@ func (c Cell) NameExcept(keys ...string) string { return c.Without(keys...).name
 // whose labels differ only in "rate" share a row. Throughput then comes from the
 // unpaced cell and latency from the paced one.
 type Comparison struct {
-	Family  string        // heading of the table
-	Title   string        // one line: variants and storm
-	Latency cell.Boundary // boundary of the latency columns; empty: see [stats.Headline]
-	Input   string        // digest of the input, checked on resume; empty if unknown
-	Whole   string        // digest of the whole input if Input is one share of it; empty otherwise
-	Cells   []Cell        // at least one; names must be unique in the run
+	Family string // heading of the table
+	Title  string // one line: variants and storm
+	Input  string // digest of the input, checked on resume; empty if unknown
+	Whole  string // digest of the whole input if Input is one share of it; empty otherwise
+	Cells  []Cell // at least one; names must be unique in the run
 	// NextCells, if not nil, returns further cells. It is called when the cells of all
 	// comparisons have all their rounds, with this comparison's results in the order of
 	// the cells; again after the rounds of the new cells. A variant that has already

@@ -295,7 +295,7 @@ func (m *merger) outcome() *Outcome {
 		}
 	}
 	for _, c := range m.cells {
-		c.finish(*t, o.Comparisons[c.comparison].Latency)
+		c.finish(*t)
 	}
 	return o
 }

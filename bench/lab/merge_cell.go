@@ -95,7 +95,7 @@ func (c *mergedCell) fold(shares []*Share) error {
 	return nil
 }
 
-func (c *mergedCell) finish(of Merged, headline cell.Boundary) {
+func (c *mergedCell) finish(of Merged) {
 	var rounds []Round
 	var apart []string
 	for _, number := range slices.Sorted(maps.Keys(c.rounds)) {
@@ -112,7 +112,7 @@ func (c *mergedCell) finish(of Merged, headline cell.Boundary) {
 	if len(apart) > 0 {
 		why = fmt.Sprintf("not played at the same time in %d of %d rounds: %s", len(apart), len(rounds), apart[0])
 	}
-	c.result.set(c.verdict(of, rounds, why), rounds, results(rounds), headline)
+	c.result.set(c.verdict(of, rounds, why), rounds, results(rounds))
 	if c.result.Verdict.Status == Invalid {
 		c.result.Withheld = nil
 		c.result.Lag = worstLag(c.lag, c.result.Lag)

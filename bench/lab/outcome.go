@@ -62,12 +62,11 @@ func (o *Outcome) disk() fileSystem {
 
 // ComparisonResult is the result of a [Comparison].
 type ComparisonResult struct {
-	Family  string        `json:"family"`            // heading of the table
-	Title   string        `json:"title"`             // one line: variants and storm
-	Latency cell.Boundary `json:"latency,omitempty"` // boundary of the latency columns; empty: see [stats.Headline]
-	Input   string        `json:"input,omitempty"`   // digest of the input
-	Rounds  int           `json:"rounds,omitempty"`  // planned rounds of its cells, with a Budget those started; 0: those of the run
-	Cells   []CellResult  `json:"cells"`             // in the order of the comparison
+	Family string       `json:"family"`           // heading of the table
+	Title  string       `json:"title"`            // one line: variants and storm
+	Input  string       `json:"input,omitempty"`  // digest of the input
+	Rounds int          `json:"rounds,omitempty"` // planned rounds of its cells, with a Budget those started; 0: those of the run
+	Cells  []CellResult `json:"cells"`            // in the order of the comparison
 }
 
 // Against returns the cell that cl is compared with: the repeated cell for the second of
@@ -206,10 +205,10 @@ func (c CellResult) Impl() string {
 }
 
 // Samples returns the figures of the replicates, by unit. An invalid cell has none.
-func (c CellResult) Samples(headline cell.Boundary) stats.Samples {
+func (c CellResult) Samples() stats.Samples {
 	s := stats.Samples{}
 	for _, rounds := range c.Replicates() {
-		s.Add(stats.Replicate(results(rounds), headline))
+		s.Add(stats.Replicate(results(rounds)))
 	}
 	return s
 }
@@ -252,22 +251,22 @@ func (c *CellResult) played() []Round {
 }
 
 // setRounds sets the finished rounds, and the figures and the verdict that follow from them.
-func (c *CellResult) setRounds(rounds []Round, headline cell.Boundary) {
-	c.set(c.verdictOf(rounds), rounds, results(rounds), headline)
+func (c *CellResult) setRounds(rounds []Round) {
+	c.set(c.verdictOf(rounds), rounds, results(rounds))
 }
 
 // addRound adds a finished round to the cell. The latencies of the rounds before are pooled already.
-func (c *CellResult) addRound(r Round, headline cell.Boundary) {
+func (c *CellResult) addRound(r Round) {
 	rounds := append(c.played(), r)
 	parts := results(rounds)
 	if c.Latency != nil {
 		parts = []cell.Result{{Latency: c.Latency}, r.Result}
 	}
-	c.set(c.verdictOf(rounds), rounds, parts, headline)
+	c.set(c.verdictOf(rounds), rounds, parts)
 }
 
 // set sets the verdict and the rounds. parts have the latencies of all rounds.
-func (c *CellResult) set(v Verdict, rounds []Round, parts []cell.Result, headline cell.Boundary) {
+func (c *CellResult) set(v Verdict, rounds []Round, parts []cell.Result) {
 	c.Verdict, c.Lag = v, medianLag(rounds)
 	c.Rounds, c.Withheld, c.Latency, c.Medians = nil, nil, nil, nil
 	switch {
@@ -275,7 +274,7 @@ func (c *CellResult) set(v Verdict, rounds []Round, parts []cell.Result, headlin
 		c.Withheld = rounds
 	case len(rounds) > 0:
 		c.Rounds, c.Latency = rounds, pool(parts)
-		c.Medians = c.Samples(headline).Summaries()
+		c.Medians = c.Samples().Summaries()
 	}
 }
 

@@ -204,7 +204,7 @@ func TestFalseAlarmsOfProcesses(t *testing.T) {
 					c.Rounds = append(c.Rounds, lab.Round{Process: p + 1, Result: cell.Result{EventsIn: 1000, Elapsed: time.Second, EventsPerSecond: speed}})
 				}
 			}
-			return c.Samples("")[stats.UnitEventsPerSec]
+			return c.Samples()[stats.UnitEventsPerSec]
 		}
 		alarms := 0
 		for range runs {

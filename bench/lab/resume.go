@@ -111,7 +111,7 @@ func (o *Outcome) properties() []property {
 	}
 	for _, c := range o.Comparisons {
 		all = append(all, property{"the family", c.Family}, property{"the title of comparison " + c.Family, c.Title},
-			property{"the input of comparison " + c.Family, c.Input}, property{"the latency of comparison " + c.Family, c.Latency})
+			property{"the input of comparison " + c.Family, c.Input})
 	}
 	return all
 }

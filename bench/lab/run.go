@@ -176,7 +176,7 @@ func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
 	}
 	for _, c := range comparisons {
 		r.out.Comparisons = append(r.out.Comparisons, ComparisonResult{
-			Family: c.Family, Title: c.Title, Latency: c.Latency, Input: c.Input, Rounds: r.out.Rounds,
+			Family: c.Family, Title: c.Title, Input: c.Input, Rounds: r.out.Rounds,
 		})
 	}
 	if r.opts.Resume {

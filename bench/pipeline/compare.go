@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"watchlab/bench/lab"
-	"watchlab/bench/observe"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
@@ -210,7 +209,7 @@ func (s *Config) compare(c familyComparison, workload func(string, impls.Guarant
 		if len(s.Modes) > 0 && !slices.Contains(s.Modes, m.name) {
 			continue
 		}
-		comparison := lab.Comparison{Family: string(s.Family), Title: s.title(m.title), Latency: observe.Handled}
+		comparison := lab.Comparison{Family: string(s.Family), Title: s.title(m.title)}
 		taken := s.Knobs.none()
 		for _, v := range variants {
 			at := slices.IndexFunc(v.guarantees, func(g impls.Guarantees) bool { return m.name == "" || g.Mode == m.name })

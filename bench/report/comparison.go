@@ -78,7 +78,7 @@ func (c comparison) figures() *chart.Table {
 		}, r.gainFigures(r.base, r.baseline, perCPU), []string{r.verdict(c.rounds)}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {
 			if r.wait.Count > 0 {
-				boundaries = append(boundaries, string(stats.Headline(round.Result, c.Latency)))
+				boundaries = append(boundaries, string(stats.Headline(round.Result)))
 			}
 		}
 	}
@@ -154,7 +154,7 @@ func repeats(c *lab.ComparisonResult) []note {
 	for i := range c.Cells {
 		second := &c.Cells[i]
 		if first := c.Against(second); second.Repeats != "" && first != nil {
-			out = append(out, pair(first, second, c.Latency))
+			out = append(out, pair(first, second))
 		}
 	}
 	return out
@@ -162,13 +162,13 @@ func repeats(c *lab.ComparisonResult) []note {
 
 // pair describes one A/A pair by throughput, or by p99 at a set rate. The class is good
 // for no difference, bad for a difference, and warn if neither is known.
-func pair(first, second *lab.CellResult, wanted cell.Boundary) note {
+func pair(first, second *lab.CellResult) note {
 	unit, what := stats.UnitEventsPerSec, "events/s"
 	if _, paced := first.Rate(); paced {
 		unit, what = stats.UnitP99, "p99"
 	}
 	line := fmt.Sprintf("A/A: %s against itself: ", first.Impl())
-	base, values := first.Samples(wanted)[unit], second.Samples(wanted)[unit]
+	base, values := first.Samples()[unit], second.Samples()[unit]
 	if len(base) == 0 || len(values) == 0 {
 		return note{Text: line + fmt.Sprintf("no figures (%s, %s)", first.Verdict.Short(), second.Verdict.Short()), Class: "warn"}
 	}

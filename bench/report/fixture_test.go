@@ -149,7 +149,7 @@ func (m shape) cell(name, guarantees, class, rate string, baseline bool) lab.Cel
 		}
 		c.Latency = append(c.Latency, cell.Latency{Boundary: l.Boundary, Quantiles: all})
 	}
-	c.Medians = c.Samples("").Summaries()
+	c.Medians = c.Samples().Summaries()
 	return c
 }
 

@@ -49,12 +49,12 @@ func rowsOf(c *lab.ComparisonResult) []row {
 		for _, latency := range set {
 			r := row{throughput: cmp.Or(unpaced, latency), latency: latency}
 			if !r.broken() {
-				r.fast, r.slow = r.throughput.Samples(c.Latency), latency.Samples(c.Latency)
+				r.fast, r.slow = r.throughput.Samples(), latency.Samples()
 			}
 			// Unpaced, a latency says how far the generator ran ahead: the queue's bound decides that.
 			if !r.broken() && !r.unpaced() {
 				all := cell.Result{Latency: latency.Latency}
-				l, _ := all.At(stats.Headline(all, c.Latency))
+				l, _ := all.At(stats.Headline(all))
 				r.wait = l.Quantiles
 			}
 			rows = append(rows, r)

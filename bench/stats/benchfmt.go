@@ -69,7 +69,7 @@ const guaranteesKey, verdictKey = "guarantees", "verdict"
 // neither "Benchmark" nor the GOMAXPROCS suffix, such as "DeltaFIFO/impl=cond", and must pass
 // [CheckName]. Iterations are the events. Metadata of the units of every measurement is at the head of
 // the file. The better direction of a workload's notes is not declared.
-func (w *Writer) Write(name string, headline cell.Boundary, rounds ...cell.Result) error {
+func (w *Writer) Write(name string, rounds ...cell.Result) error {
 	iterations := 0
 	for _, r := range rounds {
 		iterations += int(min(r.EventsIn, math.MaxInt))
@@ -80,7 +80,7 @@ func (w *Writer) Write(name string, headline cell.Boundary, rounds ...cell.Resul
 		}
 		return Unknown
 	}
-	return w.write(name, iterations, w.cell, fixedUnits, Replicate(rounds, headline), better)
+	return w.write(name, iterations, w.cell, fixedUnits, Replicate(rounds), better)
 }
 
 // WriteValues writes a replicate of another kind: its values with their units, of which less is better. The

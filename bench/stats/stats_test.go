@@ -78,21 +78,20 @@ func TestCompare(t *testing.T) {
 
 func TestHeadline(t *testing.T) {
 	for name, tc := range map[string]struct {
-		have   []cell.Boundary
-		wanted cell.Boundary
-		want   cell.Boundary
+		have []cell.Boundary
+		want cell.Boundary
 	}{
-		"none":                       {nil, "x", ""},
-		"last intended":              {[]cell.Boundary{"intended→popped", "intended→handled", "popped→handled"}, "", "intended→handled"},
-		"requested but not measured": {[]cell.Boundary{"a→b"}, "x→y", "a→b"},
-		"requested after a match":    {[]cell.Boundary{"intended→c", "a→b"}, "a→b", "a→b"},
+		"none":          {nil, ""},
+		"last intended": {[]cell.Boundary{"intended→popped", "intended→handled", "popped→handled"}, "intended→handled"},
+		"none intended": {[]cell.Boundary{"x→y", "a→b"}, "a→b"},
+		"not the last":  {[]cell.Boundary{"intended→c", "a→b"}, "intended→c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r cell.Result
 			for _, b := range tc.have {
 				r.Latency = append(r.Latency, cell.Latency{Boundary: b})
 			}
-			if got := stats.Headline(r, tc.wanted); got != tc.want {
+			if got := stats.Headline(r); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})
@@ -144,7 +143,7 @@ func write(t *testing.T) []byte {
 			{"DeltaFIFO/impl=clientgo-realfifo-8/delivery=in-order", 1e6, false},
 			{"DeltaFIFO/impl=cond/delivery=in-order", 3.4e6, true},
 		} {
-			if err := w.Write(c.name, "", result(c.speed*f, c.paced)); err != nil {
+			if err := w.Write(c.name, result(c.speed*f, c.paced)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -169,7 +168,7 @@ func TestWriteReadRoundTrip(t *testing.T) {
 	}
 	want := stats.Samples{}
 	for _, x := range []float64{1.02, 0.97, 1, 1.08, 0.99} {
-		want.Add(stats.Values(result(3.4e6*x, true), ""))
+		want.Add(stats.Values(result(3.4e6*x, true)))
 	}
 	if diff := cmp.Diff(want, f.Samples[f.Names[1]]); diff != "" {
 		t.Errorf("samples (-written +read):\n%s", diff)
@@ -188,7 +187,7 @@ func TestReadErrorsNameLine(t *testing.T) {
 func TestValuesOmitsUnknown(t *testing.T) {
 	of := func(r cell.Result) map[string]float64 {
 		out := map[string]float64{}
-		for _, v := range stats.Values(r, "") {
+		for _, v := range stats.Values(r) {
 			if _, ok := out[v.Unit]; ok {
 				t.Errorf("%s appears twice", v.Unit)
 			}

@@ -102,10 +102,10 @@ type Value struct {
 	Value float64 // in that unit
 }
 
-// Values returns the figures of a measurement in the order of a benchfmt line. The headline
+// Values returns the figures of a measurement in the order of a benchfmt line. The [Headline]
 // boundary has plain units ("p99-ns"). Other boundaries have their name as a prefix, with "-to-"
-// for the arrow ("popped-to-handled-p99-ns"). For an empty or unknown headline, [Headline] chooses.
-func Values(r cell.Result, headline cell.Boundary) []Value {
+// for the arrow ("popped-to-handled-p99-ns").
+func Values(r cell.Result) []Value {
 	ns := func(d time.Duration) float64 { return float64(d.Nanoseconds()) }
 	n := float64(r.EventsIn)
 	values := []Value{
@@ -134,7 +134,7 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 			values = append(values, Value{UnitPeakRSS, float64(m.PeakRSSBytes)})
 		}
 	}
-	headline = Headline(r, headline)
+	headline := Headline(r)
 	for _, l := range r.Latency {
 		prefix := ""
 		if l.Boundary != headline {
@@ -159,16 +159,12 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 	return values
 }
 
-// Headline returns the boundary of the headline latency. It is the wanted one if it was
-// measured. Otherwise it is the last boundary that begins at the intended time
-// ("intended→…"), because only these include the wait before a late release. Otherwise
-// it is the last boundary; empty if no latency was measured.
-func Headline(r cell.Result, wanted cell.Boundary) cell.Boundary {
+// Headline returns the boundary of the headline latency: the last one that begins at the
+// intended time ("intended→…"), because only these include the wait before a late release.
+// Otherwise it is the last boundary; empty if no latency was measured.
+func Headline(r cell.Result) cell.Boundary {
 	var chosen cell.Boundary
 	for _, l := range r.Latency {
-		if l.Boundary == wanted {
-			return wanted
-		}
 		if strings.HasPrefix(string(l.Boundary), "intended") || !strings.HasPrefix(string(chosen), "intended") {
 			chosen = l.Boundary
 		}
@@ -177,10 +173,10 @@ func Headline(r cell.Result, wanted cell.Boundary) cell.Boundary {
 }
 
 // Replicate returns the figures of the rounds of one process, each reduced to its [LogMean].
-func Replicate(rounds []cell.Result, headline cell.Boundary) (values []Value) {
+func Replicate(rounds []cell.Result) (values []Value) {
 	byUnit := Samples{}
 	for _, r := range rounds {
-		for _, v := range Values(r, headline) {
+		for _, v := range Values(r) {
 			if byUnit[v.Unit] == nil {
 				values = append(values, v)
 			}

@@ -52,7 +52,7 @@ func (s *Session) Objectives(all []stats.Objective) {
 func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell, rate string) []lab.Cell {
 	out := slices.Clone(cells)
 	for i := range out {
-		w := s.watchCell(c.Family, c.Latency, out[i].BenchName(), out[i].Labels, rate)
+		w := s.watchCell(c.Family, out[i].BenchName(), out[i].Labels, rate)
 		w.set.Baseline(out[i].Baseline)
 		build := out[i].New
 		out[i].New = func() (lab.Workload, error) {
@@ -74,17 +74,16 @@ func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell, rate string) []
 
 // watched is a cell of the session.
 type watched struct {
-	session  *Session
-	name     string
-	labels   Labels // its own; those of set may have another rate
-	set      *Set
-	headline cell.Boundary // latency boundary of the comparison
+	session *Session
+	name    string
+	labels  Labels // its own; those of set may have another rate
+	set     *Set
 }
 
-func (s *Session) watchCell(family string, headline cell.Boundary, name string, labels lab.Labels, rate string) *watched {
+func (s *Session) watchCell(family string, name string, labels lab.Labels, rate string) *watched {
 	l := labelsOf(family, labels.Label)
 	l.Rate = cmp.Or(l.Rate, lab.Unpaced)
-	w := &watched{session: s, name: name, headline: headline}
+	w := &watched{session: s, name: name}
 	own := l.Rate
 	l.Rate = cmp.Or(rate, own)
 	w.set = s.registry.Set(l)
@@ -116,7 +115,7 @@ func (s *Session) progress(p lab.Progress) {
 	s.mu.Unlock()
 	if w == nil && first != nil {
 		// The lab repeats a cell: it shares the workload of the first, not its series.
-		w = s.watchCell(first.labels.Family, first.headline, p.Cell, p.Result.Labels, "")
+		w = s.watchCell(first.labels.Family, p.Cell, p.Result.Labels, "")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +169,7 @@ func (s *Session) show(o *lab.Outcome, over bool) {
 
 func (w *watched) finish(r lab.CellResult) {
 	var quantiles map[string]float64
-	headline := stats.Headline(r.Rounds[0].Result, w.headline)
+	headline := stats.Headline(r.Rounds[0].Result)
 	for _, l := range r.Latency {
 		if l.Boundary == headline && w.labels.Rate != lab.Unpaced {
 			quantiles = map[string]float64{
