@@ -23,12 +23,10 @@ func (s State) Print(w io.Writer) error {
 	fmt.Fprintln(w)
 	t := chart.NewTable("", []string{"INDEX", "POD", "NODE", "PHASE", "FAILURES", "PROGRESS", "UPLOADED"})
 	for _, p := range s.Pods {
-		t.Add(strconv.Itoa(p.Index), dash(p.Name), dash(p.Node), p.PhaseText(), strconv.Itoa(p.Failures), dash(p.Progress), map[bool]string{true: "yes", false: "no"}[p.Uploaded])
+		t.Add(strconv.Itoa(p.Index), cmp.Or(p.Name, chart.None), cmp.Or(p.Node, chart.None), p.PhaseText(), strconv.Itoa(p.Failures), cmp.Or(p.Progress, chart.None), map[bool]string{true: "yes", false: "no"}[p.Uploaded])
 	}
 	return t.Text(w)
 }
-
-func dash(text string) string { return cmp.Or(text, "-") }
 
 // PhaseText returns the phase with its reason.
 func (p Pod) PhaseText() string {

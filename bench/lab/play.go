@@ -20,22 +20,16 @@ import (
 // cell is dropped.
 func play(ctx context.Context, c Cell, rec *cell.Recorder, hook func(context.Context) error) (cell.Result, error) {
 	var w Workload
-	err := guard("new", func() error {
-		made, err := c.New()
-		if err == nil && made == nil {
+	err := guard("new", func() (err error) {
+		if w, err = c.New(); err == nil && w == nil {
 			err = errors.New("no workload")
-		}
-		if err == nil {
-			w = made
 		}
 		return err
 	})
-	if err == nil {
-		err = guard("setup", func() error { return w.Setup(ctx) })
-	}
-	if w == nil {
+	if err != nil {
 		return cell.Result{}, err
 	}
+	err = guard("setup", func() error { return w.Setup(ctx) })
 	if err == nil && hook != nil {
 		err = hook(ctx)
 	}

@@ -39,9 +39,7 @@ func (c comparison) panels(id string) (out []panel) {
 			p.entry(r.variant(), chart.Of(r.variant()))
 		}
 		g.latencyOverRate(&p)
-		if rate := g.shownRate(); rate != "" {
-			g.at(rate).stages(&p, rate)
-		}
+		p.stages(g.atOneRate())
 		if len(p.Figures) > 0 {
 			out = append(out, p)
 		}
@@ -49,18 +47,20 @@ func (c comparison) panels(id string) (out []panel) {
 	return out
 }
 
-// shownRate returns the highest of the rates with latencies of the most variants; "" without any.
-func (g group) shownRate() (best string) {
-	most := 0
-	for _, rate := range g.rates() {
-		n := 0
-		for _, r := range g.at(rate).rows {
+// atOneRate returns the rows at the rate with latencies of the most variants, the highest of several.
+func (g group) atOneRate() (best []row) {
+	measured := func(rows []row) (n int) {
+		for _, r := range rows {
 			if r.wait.Count > 1 {
 				n++
 			}
 		}
-		if n > 0 && n >= most {
-			best, most = rate, n
+		return n
+	}
+	for _, set := range lab.GroupBy(g.rows, row.rate) {
+		n, most := measured(set), measured(best)
+		if n > most || n > 0 && n == most && numeric(set[0].rate()) > numeric(best[0].rate()) {
+			best = set
 		}
 	}
 	return best
@@ -119,10 +119,10 @@ func stagesOf(latency []cell.Latency) (out []cell.Boundary) {
 	return out
 }
 
-// stages draws the share of each stage in an event's latency.
-func (g group) stages(p *panel, rate string) {
+// stages draws the share of each stage in an event's latency, of rows at one rate.
+func (p *panel) stages(rows []row) {
 	var parts []string
-	for _, r := range g.rows {
+	for _, r := range rows {
 		for _, b := range stagesOf(r.latency.Latency) {
 			if !r.broken() {
 				parts = append(parts, string(b))
@@ -133,7 +133,7 @@ func (g group) stages(p *panel, rate string) {
 		return
 	}
 	c := chart.Rows{Axis: chart.Axis{Label: "% of the mean latency", Zero: true, Format: func(v float64) string { return fmt.Sprintf("%.0f", v*100) }}}
-	for _, r := range g.rows {
+	for _, r := range rows {
 		values := make([]float64, len(parts))
 		for i, b := range parts {
 			if l, ok := (cell.Result{Latency: r.latency.Latency}).At(cell.Boundary(b)); ok && !r.broken() {
@@ -146,7 +146,7 @@ func (g group) stages(p *panel, rate string) {
 		c.Columns = append(c.Columns, name+", mean")
 	}
 	c.Columns = append(c.Columns, "sum")
-	f := figure{Kind: "stages", Title: "Where the time goes, " + lab.RateText(rate),
+	f := figure{Kind: "stages", Title: "Where the time goes, " + lab.RateText(rows[0].rate()),
 		Caption: "Shares of the mean, which is at the right. The mean of a stage is that of the events that passed it, without those coalesced before it."}
 	for i, name := range parts {
 		f.Parts = append(f.Parts, part{name, chart.Part(i).Colour})

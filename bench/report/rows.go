@@ -286,19 +286,6 @@ func groupTitle(r row, varying []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// rates returns the rates of the paced latency cells in ascending order.
-func (g group) rates() []string {
-	var rates []string
-	for _, r := range g.rows {
-		if !r.unpaced() {
-			rates = append(rates, r.rate())
-		}
-	}
-	rates = distinct(rates)
-	slices.SortStableFunc(rates, func(a, b string) int { return cmp.Compare(numeric(a), numeric(b)) })
-	return rates
-}
-
 // hasP99 reports whether enough events have a latency for a 99th percentile.
 func (r row) hasP99() bool { return r.wait.Count >= 100 }
 
@@ -318,10 +305,4 @@ func numeric(rate string) float64 {
 		return v
 	}
 	return math.Inf(1)
-}
-
-// at returns the group reduced to rows of one rate.
-func (g group) at(rate string) group {
-	g.rows = slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return r.rate() != rate })
-	return g
 }
