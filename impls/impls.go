@@ -113,9 +113,6 @@ type Guarantees struct {
 	// Throttles says whether a slow process slows producers down; empty where the family leaves it open.
 	Throttles Throttling `json:"throttles,omitempty"`
 	HandsOver Ownership  `json:"handsOver,omitempty"` // of what is received; empty means [Owned]
-	// Trusts names the property that the variant relies on the sender for, while
-	// other variants of the family compare. Empty means none.
-	Trusts string `json:"trusts,omitempty"`
 	// Strips names the field that decoded objects lack. Empty means none: they are exact.
 	Strips string `json:"strips,omitempty"`
 	// Whether those may change an object of a decoder; empty for other families. A handler must not
@@ -161,9 +158,6 @@ func (g Guarantees) String() string {
 	}
 	if g.HandsOver != "" && g.HandsOver != Owned {
 		parts = append(parts, "hands over what is "+string(g.HandsOver))
-	}
-	if g.Trusts != "" {
-		parts = append(parts, "trusts "+g.Trusts)
 	}
 	if g.Strips != "" {
 		parts = append(parts, "strips "+g.Strips)

@@ -112,12 +112,9 @@ func (s *Config) promises(variant string, g impls.Guarantees) (text, kind string
 }
 
 // class returns the guarantees that two variants must share for a ratio between them:
-// order, coalescing, trust, and lists of a point in time. Reports show the others beside the figures.
+// order, coalescing, and lists of a point in time. Reports show the others beside the figures.
 func class(g impls.Guarantees) string {
 	c := fmt.Sprintf("order %s, coalesces %s", g.Order, g.Coalesces)
-	if g.Trusts != "" {
-		c += ", trusts " + g.Trusts
-	}
 	if g.Lists != "" && g.Lists != impls.PointInTime {
 		c += ", lists " + string(g.Lists)
 	}

@@ -64,9 +64,7 @@ var guaranteeTables = []struct {
 	columns  []string
 	row      func(impls.Guarantees) []string
 }{
-	{[]impls.Family{impls.Inflate}, []string{"ERRORS", "MEMORY"}, func(g impls.Guarantees) []string {
-		return []string{choose(g.Trusts == "", "of net/http", "its own"), choose(g.Bounded, "bounded", "unbounded")}
-	}},
+	{[]impls.Family{impls.Inflate}, []string{"MEMORY"}, func(g impls.Guarantees) []string { return []string{choose(g.Bounded, "bounded", "unbounded")} }},
 	{[]impls.Family{impls.Decode}, []string{"TRANSFORM", "HANDLER", "CLIENT", "STRIPS"}, func(g impls.Guarantees) []string {
 		return []string{string(g.Transform), string(g.Handler), string(g.Client), dash(g.Strips)}
 	}},
@@ -101,9 +99,6 @@ func listTable(w io.Writer, all []entry) error {
 			if g.DropIn != "" && !slices.Contains(dropIns, g.DropIn) {
 				dropIns = append(dropIns, g.DropIn)
 			}
-		}
-		if trusts := e.guarantees[0].Trusts; trusts != "" {
-			text += "; trusts " + trusts
 		}
 		if len(dropIns) > 0 {
 			text += "; drop-in: " + strings.Join(dropIns, ", ")
