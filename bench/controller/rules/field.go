@@ -8,9 +8,6 @@ import (
 	"strings"
 	"unicode"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -97,31 +94,12 @@ func heartbeat(before, after runtime.Object) bool {
 	if before == nil || after == nil {
 		return false
 	}
-	b, okBefore := before.(runtime.Unstructured)
-	a, okAfter := after.(runtime.Unstructured)
-	if okBefore && okAfter {
-		return sameValue(b.UnstructuredContent(), a.UnstructuredContent())
-	}
-	return sameTyped.DeepEqual(before, after)
+	b, errBefore := contentOf(before)
+	a, errAfter := contentOf(after)
+	return errBefore == nil && errAfter == nil && sameValue(b, a)
 }
 
-// sameTyped compares typed objects.
-var sameTyped = func() conversion.Equalities {
-	sameMeta := equalIgnoring()
-	return equalIgnoring(func(a, b metav1.ObjectMeta) bool {
-		a.ResourceVersion, b.ResourceVersion, a.ManagedFields, b.ManagedFields = "", "", nil, nil
-		return sameMeta.DeepEqual(a, b)
-	})
-}()
-
-// equalIgnoring returns Kubernetes' equality but for times.
-func equalIgnoring(funcs ...any) conversion.Equalities {
-	e := equality.Semantic.Copy()
-	_ = e.AddFuncs(append(funcs, func(_, _ metav1.Time) bool { return true }, func(_, _ metav1.MicroTime) bool { return true })...)
-	return e
-}
-
-// sameValue compares values of unstructured objects.
+// sameValue compares values but for times.
 func sameValue(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:
@@ -150,5 +128,5 @@ func sameValue(a, b any) bool {
 func isTime(name string, a, b any) bool {
 	_, okA := a.(string)
 	_, okB := b.(string)
-	return okA && okB && (strings.HasSuffix(name, "Time") || strings.HasSuffix(name, "Timestamp"))
+	return okA && okB && (strings.HasSuffix(name, "Time") || strings.HasSuffix(name, "Timestamp") || strings.HasSuffix(name, "edAt"))
 }
