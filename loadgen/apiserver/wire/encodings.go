@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
@@ -18,17 +19,12 @@ import (
 //	{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":…}}⏎
 const jsonTail = "}\n"
 
-func jsonHead(t watch.EventType) string {
-	switch t {
-	case watch.Added:
-		return `{"type":"ADDED","object":`
-	case watch.Modified:
-		return `{"type":"MODIFIED","object":`
-	case watch.Deleted:
-		return `{"type":"DELETED","object":`
-	default:
-		return `{"type":"` + string(t) + `","object":`
-	}
+func appendJSONEvent(dst []byte, t watch.EventType, object []byte) []byte {
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, t...)
+	dst = append(dst, `","object":`...)
+	dst = append(dst, object...)
+	return append(dst, jsonTail...)
 }
 
 // jsonBuffers hold encoded objects before they get their kind.
@@ -133,15 +129,8 @@ type message interface {
 }
 
 func protoTypeMeta(tm metav1.TypeMeta) []byte {
-	var inner []byte
-	for i, s := range []string{tm.APIVersion, tm.Kind} {
-		inner = append(inner, byte(i+1)<<3|2)
-		inner = binary.AppendUvarint(inner, uint64(len(s)))
-		inner = append(inner, s...)
-	}
-	head := append([]byte(protoPrefix), tagTypeMeta)
-	head = binary.AppendUvarint(head, uint64(len(inner)))
-	return append(head, inner...)
+	head, _ := appendMessage([]byte(protoPrefix), tagTypeMeta, &runtime.TypeMeta{APIVersion: tm.APIVersion, Kind: tm.Kind}) // two strings always fit
+	return head
 }
 
 func (e *encoder) appendProto(dst []byte, o runtime.Object) ([]byte, error) {
@@ -169,8 +158,8 @@ func appendMessage(dst []byte, tag byte, m message) ([]byte, error) {
 }
 
 func appendProtoEvent(dst []byte, t watch.EventType, object []byte) []byte {
-	raw := 1 + uvarintLen(len(object)) + len(object)
-	size := 2 + len(t) + 1 + uvarintLen(raw) + raw
+	raw := fieldSize(len(object))
+	size := 2 + len(t) + fieldSize(raw)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(size))
 	// All types of events are shorter than 128 bytes.
 	dst = append(dst, tagEventType, byte(len(t)))
@@ -182,10 +171,5 @@ func appendProtoEvent(dst []byte, t watch.EventType, object []byte) []byte {
 	return append(dst, object...)
 }
 
-func uvarintLen(n int) int {
-	size := 1
-	for ; n >= 0x80; n >>= 7 {
-		size++
-	}
-	return size
-}
+// fieldSize returns the size of a field of n bytes, with its tag of one byte.
+func fieldSize(n int) int { return 1 + protowire.SizeBytes(n) }

@@ -26,7 +26,7 @@ func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byt
 		size := 0
 		for _, o := range objects {
 			_, item := items.item(Protobuf, o)
-			size += 1 + uvarintLen(len(item)) + len(item)
+			size += fieldSize(len(item))
 		}
 		own, err := appendMessage(nil, tagListMeta, &m)
 		if err != nil {

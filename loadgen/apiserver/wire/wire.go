@@ -104,9 +104,7 @@ func AppendEvent(dst []byte, m Media, t watch.EventType, object []byte) []byte {
 	case CBOR:
 		return append(append(dst, cborHead(t)...), object...)
 	default:
-		dst = append(dst, jsonHead(t)...)
-		dst = append(dst, object...)
-		return append(dst, jsonTail...)
+		return appendJSONEvent(dst, t, object)
 	}
 }
 
