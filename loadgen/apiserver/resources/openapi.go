@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kube-openapi/pkg/openapiconv"
 	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	smdschema "sigs.k8s.io/structured-merge-diff/v6/schema"
 )
@@ -323,18 +324,10 @@ func addMerge(s *spec.Schema, ref smdschema.TypeRef) {
 
 // modelName returns the type's own OpenAPI name, or its package with the domain reversed.
 func modelName(t reflect.Type) string {
-	if n, ok := reflect.New(t).Interface().(interface{ OpenAPIModelName() string }); ok {
+	if n, ok := reflect.New(t).Interface().(util.OpenAPIModelNamer); ok {
 		return n.OpenAPIModelName()
 	}
-	domain, rest, _ := strings.Cut(t.PkgPath(), "/")
-	return reversed(domain) + "." + strings.ReplaceAll(rest, "/", ".") + "." + t.Name()
-}
-
-// reversed returns "io.k8s" for "k8s.io".
-func reversed(domain string) string {
-	parts := strings.Split(domain, ".")
-	slices.Reverse(parts)
-	return strings.Join(parts, ".")
+	return util.ToRESTFriendlyName(t.PkgPath() + "." + t.Name())
 }
 
 func docOf(t reflect.Type) map[string]string {
@@ -375,7 +368,7 @@ func kindMap(kind schema.GroupVersionKind) map[string]any {
 
 // addCustom adds the definitions of a custom resource and of its lists.
 func (m models) addCustom(res *Resource) {
-	name := reversed(res.GVR.Group) + "." + res.GVR.Version + "." + res.GVK.Kind
+	name := util.ToRESTFriendlyName(res.GroupVersion().String() + "." + res.GVK.Kind)
 	s := *res.Custom.Schema
 	s.Properties, s.Extensions = maps.Clone(s.Properties), maps.Clone(s.Extensions)
 	metadata := refTo(m.add(reflect.TypeFor[metav1.ObjectMeta]()))
