@@ -18,7 +18,6 @@ type Kind struct {
 	gvk                       schema.GroupVersionKind
 	list                      schema.GroupVersionKind // of lists
 	columns                   *Columns
-	untyped                   bool // lists look like a real server's lists of custom resources
 	objects, metadata, tables encoder
 }
 
@@ -32,7 +31,6 @@ func NewKind(gvk schema.GroupVersionKind, list string, untyped bool, columns *Co
 		gvk:      gvk,
 		list:     gvk.GroupVersion().WithKind(list),
 		columns:  columns,
-		untyped:  untyped,
 		objects:  newEncoder(gvk, untyped),
 		metadata: newEncoder(metadataKind, true),
 		tables:   newEncoder(tableKind, true),
@@ -68,8 +66,7 @@ func AppendAny(dst []byte, m Media, o runtime.Object) ([]byte, error) {
 
 // encoder encodes the objects of one kind.
 type encoder struct {
-	gvk        schema.GroupVersionKind
-	keeps      bool   // the items of a list have apiVersion and kind
+	keeps      bool   // the items of a list have apiVersion and kind, as those of custom resources
 	json, cbor []byte // the first bytes of an object
 	proto      []byte // the first part of an object's envelope
 }
@@ -78,7 +75,6 @@ func newEncoder(gvk schema.GroupVersionKind, keeps bool) encoder {
 	tm := metav1.TypeMeta{Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String()}
 	head, _ := json.Marshal(tm) // two strings are always encodable
 	return encoder{
-		gvk:   gvk,
 		keeps: keeps,
 		json:  bytes.TrimSuffix(head, []byte("}")),
 		cbor:  cborTypeMeta(tm),

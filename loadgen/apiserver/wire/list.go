@@ -78,7 +78,7 @@ func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byt
 // resources always have the field continue.
 func (k *Kind) jsonListMeta(m metav1.ListMeta) ([]byte, error) {
 	own, err := json.Marshal(m)
-	if err != nil || m.Continue != "" || !k.untyped {
+	if err != nil || m.Continue != "" || !k.objects.keeps {
 		return own, err
 	}
 	return append([]byte(`{"continue":"",`), own[1:]...), nil
