@@ -79,9 +79,6 @@ type Options struct {
 	// watches, too. 0 means all events of a storm, and the newest [store.DefaultHistory]
 	// events after the first write.
 	Retain int
-	// Registry holds the served resources. Nil means those of a real server. The
-	// server owns it: a created CustomResourceDefinition adds to it.
-	Registry *resources.Registry
 	// Wrap adds faults or a check of tokens to the server's handler, for example.
 	Wrap func(http.Handler) http.Handler
 	// Graceful deletes as a cluster with kubelets and a garbage collector does, which are the caller's part;
@@ -142,7 +139,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	}
 	s := &Server{
 		opts:        opts,
-		registry:    opts.Registry,
+		registry:    resources.New(),
 		editor:      patch.New(),
 		collections: map[schema.GroupVersionResource]*collection{},
 		served:      make(chan error, 1),
@@ -151,9 +148,6 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	}
 	s.editor.Graceful, s.editor.ForeignNamespaces = opts.Graceful, opts.ForeignNamespaces
 	s.editor.Admit, s.editor.InUse = s.admit, s.inUse
-	if s.registry == nil {
-		s.registry = resources.New()
-	}
 	for _, p := range storms {
 		if err := s.add(p); err != nil {
 			return nil, err
