@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/manifest"
@@ -106,8 +106,7 @@ func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runti
 	media = cmp.Or(strings.TrimSpace(media), runtime.ContentTypeJSON)
 	info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), media)
 	if !ok {
-		return refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
-			fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, %s, %s", runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR))
+		return patch.Unsupported(runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR)
 	}
 	o, got, err := info.Serializer.Decode(body, &kind, into)
 	other := err == nil && o != into && got != nil && got.Group == kind.Group
@@ -148,7 +147,7 @@ func decodeQuery(raw string, into runtime.Object) error {
 func (req *request) answer(code int, o runtime.Object) error {
 	body, err := req.kind.AppendObject(nil, req.form, o)
 	if err == nil {
-		writeBody(req.w, code, req.form, body)
+		wire.WriteBody(req.w, code, req.form, body)
 	}
 	return err
 }
@@ -158,7 +157,7 @@ func (req *request) answerWhole(code int, o runtime.Object) error {
 	form := wire.FormOf(req.form.Media(), wire.Object)
 	body, err := wire.AppendAny(nil, form.Media(), o)
 	if err == nil {
-		writeBody(req.w, code, form, body)
+		wire.WriteBody(req.w, code, form, body)
 	}
 	return err
 }
@@ -172,14 +171,6 @@ func (req *request) succeed(code int, details *metav1.StatusDetails) error {
 		status.Code = int32(code)
 	}
 	return req.answerWhole(code, status)
-}
-
-func writeBody(w http.ResponseWriter, code int, form wire.Form, body []byte) {
-	body = append(body, wire.EndsObject(form.Media())...)
-	w.Header().Set("Content-Type", form.ContentType())
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(code)
-	_, _ = w.Write(body) // fails if the client is gone
 }
 
 func warn(w http.ResponseWriter, warnings []string) {
@@ -216,17 +207,8 @@ func notAcceptable() error {
 }
 
 func writeError(w http.ResponseWriter, r *http.Request, err error) {
-	status := statusOf(err)
-	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
-	}
 	form, _ := wire.Negotiate(r.Header.Values("Accept"), wire.Offer{Whole: true})
-	body, err := wire.AppendAny(nil, form.Media(), status)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	writeBody(w, int(status.Code), form, body)
+	wire.WriteStatus(w, form.Media(), statusOf(err))
 }
 
 func statusOf(err error) *metav1.Status {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"watchlab/loadgen/apiserver/store"
+	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/source/stream"
 	"watchlab/loadgen/storm"
 )
@@ -195,7 +196,7 @@ func (s *Server) list(req *request, q *query) error {
 			return err
 		}
 		done()
-		writeBody(req.w, http.StatusOK, req.form, body)
+		wire.WriteBody(req.w, http.StatusOK, req.form, body)
 		return nil
 	}
 	if !req.converts {

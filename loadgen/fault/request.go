@@ -168,15 +168,5 @@ func (f *failure) write(w http.ResponseWriter, r *request) {
 			return
 		}
 	}
-	body, err := json.Marshal(&f.status)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", wire.ContentJSON)
-	if d := f.status.Details; d != nil && d.RetryAfterSeconds > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
-	}
-	w.WriteHeader(int(f.status.Code))
-	_, _ = w.Write(append(body, '\n'))
+	wire.WriteStatus(w, wire.JSON, &f.status)
 }

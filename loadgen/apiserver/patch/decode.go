@@ -85,7 +85,7 @@ func objectType(res *resources.Resource, contentType string) (string, error) {
 	case slices.Contains(accepted, mediaType), mediaType == runtime.ContentTypeCBOR:
 		return mediaType, nil
 	}
-	return "", unsupported(accepted)
+	return "", Unsupported(accepted...)
 }
 
 // complain turns the findings of strict decoding into warnings or an error.

@@ -123,9 +123,9 @@ func patchType(res *resources.Resource, contentType string) (types.PatchType, er
 	case slices.Contains(accepted, string(kind)), kind == types.ApplyCBORPatchType:
 		return kind, nil
 	case kind == types.StrategicMergePatchType:
-		return "", unsupported(accepted)
+		return "", Unsupported(accepted...)
 	}
-	err := unsupported(nil)
+	err := Unsupported()
 	err.ErrStatus.Message, err.ErrStatus.Details = "415: Unsupported Media Type", &metav1.StatusDetails{}
 	return "", err
 }

@@ -393,7 +393,8 @@ func plain(message string) error {
 	}}
 }
 
-func unsupported(accepted []string) *apierrors.StatusError {
+// Unsupported is the error for a body of another media type.
+func Unsupported(accepted ...string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
 		Message: "the body of the request was in an unknown format - accepted media types include: " + strings.Join(accepted, ", "),

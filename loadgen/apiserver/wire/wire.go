@@ -12,6 +12,8 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/munnerz/goautoneg"
@@ -116,12 +118,28 @@ func EventTail(m Media) int {
 	return 0
 }
 
-// EndsObject returns the end of an answer that consists of one object.
-func EndsObject(m Media) string {
-	if m == JSON {
-		return "\n"
+// WriteBody answers with an encoded object, list or table.
+func WriteBody(w http.ResponseWriter, code int, f Form, body []byte) {
+	if f.Media() == JSON {
+		body = append(body, '\n')
 	}
-	return ""
+	w.Header().Set("Content-Type", f.ContentType())
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // fails if the client is gone
+}
+
+// WriteStatus answers with an error, whose kind is set, and with the time to retry if it has one.
+func WriteStatus(w http.ResponseWriter, m Media, s *metav1.Status) {
+	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
+	}
+	body, err := AppendAny(nil, m, s)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	WriteBody(w, int(s.Code), FormOf(m, Object), body)
 }
 
 func cannot(what any, err error) error {
