@@ -130,21 +130,17 @@ func fail(err *apierrors.StatusError, detail string) failure {
 	return failure{status: status, detail: detail}
 }
 
-func gone(time.Duration) failure {
-	return fail(apierrors.NewResourceExpired("too old resource version (an injected fault)"), "410 Expired")
+// always returns a failure that does not depend on the rest of its fault.
+func always(err *apierrors.StatusError, detail string) func(time.Duration) failure {
+	return func(time.Duration) failure { return fail(err, detail) }
 }
 
-func internal(time.Duration) failure {
-	return fail(apierrors.NewInternalError(errors.New("an injected fault")), "500 InternalError")
-}
-
-func lost(time.Duration) failure {
-	return fail(apierrors.NewTimeoutError("request did not complete within requested timeout (an injected fault)", 0), "504 Timeout of a write that took effect")
-}
-
-func conflict(time.Duration) failure {
-	return fail(apierrors.NewConflict(schema.GroupResource{}, "", errors.New("the object has been modified (an injected fault); please apply your changes to the latest version and try again")), "409 Conflict")
-}
+var (
+	gone     = always(apierrors.NewResourceExpired("too old resource version (an injected fault)"), "410 Expired")
+	internal = always(apierrors.NewInternalError(errors.New("an injected fault")), "500 InternalError")
+	lost     = always(apierrors.NewTimeoutError("request did not complete within requested timeout (an injected fault)", 0), "504 Timeout of a write that took effect")
+	conflict = always(apierrors.NewConflict(schema.GroupResource{}, "", errors.New("the object has been modified (an injected fault); please apply your changes to the latest version and try again")), "409 Conflict")
+)
 
 func withoutWatchList() failure {
 	return fail(apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", validation.ErrorList{
