@@ -3,6 +3,7 @@ package apiserver
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"watchlab/loadgen/apiserver/wire"
@@ -29,12 +30,7 @@ func (s *Server) compressed(h http.Handler) http.Handler {
 
 // acceptsGzip reads the header as a real server does: a token with a weight is none.
 func acceptsGzip(header string) bool {
-	for token := range strings.SplitSeq(header, ",") {
-		if strings.TrimSpace(token) == "gzip" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(strings.Split(header, ","), func(token string) bool { return strings.TrimSpace(token) == "gzip" })
 }
 
 // beginsWithState reports whether a request is for a watch that begins with the state and ends that with a bookmark;

@@ -95,8 +95,7 @@ func files(root string, recursive bool) (paths []string, err error) {
 }
 
 func plain(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err
@@ -162,8 +161,7 @@ func get(ctx context.Context, address string) ([]byte, error) {
 		}
 		res, err := client.Do(req)
 		if err != nil {
-			var u *url.Error
-			if errors.As(err, &u) {
+			if u, ok := errors.AsType[*url.Error](err); ok {
 				err = u.Err
 			}
 			return nil, err

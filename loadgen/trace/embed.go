@@ -60,8 +60,7 @@ func Open(nameOrPath string) (io.ReadCloser, error) {
 }
 
 func openError(name string, err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err
 	}
 	return fmt.Errorf("trace %s: %w", storm.Printable(name), err)

@@ -416,12 +416,12 @@ func parseResource(s, kind string) (Resource, bool) {
 
 // jsonFault returns an error of package json without the Go type names.
 func jsonFault(err error) string {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
+	switch wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); {
+	case !ok:
 		return err.Error()
-	}
-	if wrong.Field == "" {
+	case wrong.Field == "":
 		return wrong.Value + " in place of an object"
+	default:
+		return fmt.Sprintf("field %s cannot be a %s", wrong.Field, wrong.Value)
 	}
-	return fmt.Sprintf("field %s cannot be a %s", wrong.Field, wrong.Value)
 }

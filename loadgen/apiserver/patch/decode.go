@@ -156,18 +156,13 @@ func rightKind(res *resources.Resource, kind schema.GroupVersionKind, decoded ru
 			return apierrors.NewInvalid(kind.GroupKind(), u.GetName(), field.ErrorList{wrong})
 		}
 	}
-	if isOther(res, kind) && (res.Typed() || kind.GroupVersion() == res.GVK.GroupVersion()) {
+	if kind.GroupKind() != res.GVK.GroupKind() && (res.Typed() || kind.GroupVersion() == res.GVK.GroupVersion()) {
 		return unconvertible(res, kind)
 	}
 	if kind.GroupVersion() != res.GVK.GroupVersion() {
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), res.GVK.GroupVersion()))
 	}
 	return nil
-}
-
-// isOther reports whether a kind is not that of a resource, in any version.
-func isOther(res *resources.Resource, kind schema.GroupVersionKind) bool {
-	return kind.Kind != res.GVK.Kind || kind.Group != res.GVK.Group
 }
 
 // unconvertible is the error for a kind that is not that of a resource. It has the name of

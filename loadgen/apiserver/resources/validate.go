@@ -312,8 +312,8 @@ func schemaErrors(at *field.Path, v *validate.SchemaValidator, value any) (errs 
 }
 
 func fieldError(path *field.Path, err error) *field.Error {
-	var v *openapierrors.Validation
-	if !errors.As(err, &v) {
+	v, ok := errors.AsType[*openapierrors.Validation](err)
+	if !ok {
 		return field.Invalid(path, "", err.Error())
 	}
 	if name := strings.TrimPrefix(v.Name, "."); name != "" {
