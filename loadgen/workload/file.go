@@ -16,7 +16,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
 
 	"watchlab/loadgen/manifest"
@@ -70,8 +69,7 @@ func Read(name string, seed int64) (*Workload, error) {
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
-		var p *os.PathError
-		if errors.As(err, &p) {
+		if p, ok := errors.AsType[*os.PathError](err); ok {
 			err = p.Err // The name precedes the message.
 		}
 		return nil, &manifest.Error{File: name, Err: fmt.Errorf("%w (built in: %s)", err, strings.Join(Names(), ", "))}
@@ -223,12 +221,10 @@ func (f *groupForm) objects(path, dir string) ([]*unstructured.Unstructured, err
 	}
 	var out []*unstructured.Unstructured
 	for _, l := range loaded {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(l.Object)
+		o, err := l.Unstructured()
 		if err != nil {
 			return nil, bad(path+".manifest", "%s:%d: %w", l.Source, l.Line, err)
 		}
-		o := &unstructured.Unstructured{Object: content}
-		o.SetGroupVersionKind(l.Kind)
 		out = append(out, o)
 	}
 	return out, nil

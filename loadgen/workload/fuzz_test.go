@@ -43,7 +43,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		last := time.Duration(0)
-		for i, a := range w.Actions() {
+		for i, a := range w.actions {
 			if a.At < last {
 				t.Fatalf("request %d at %v, after %v", i, a.At, last)
 			}

@@ -76,8 +76,8 @@ func TestPlay(t *testing.T) {
 		if err := w.Create(t.Context(), s.client, s.mapper); err != nil {
 			t.Fatal(err)
 		}
-		if len(s.changes) != len(w.Initial()) {
-			t.Fatalf("Create: %d changes, want %d", len(s.changes), len(w.Initial()))
+		if len(s.changes) != len(w.initial) {
+			t.Fatalf("Create: %d changes, want %d", len(s.changes), len(w.initial))
 		}
 		s.changes = nil
 		began := time.Now()
@@ -98,7 +98,7 @@ func TestPlay(t *testing.T) {
 			got[o.GetName()] = append(got[o.GetName()], string(kinds[c.Type])+" "+at.String())
 		}
 		want := map[string][]string{}
-		for _, a := range w.Actions() {
+		for _, a := range w.actions {
 			at := time.Duration(float64(a.At) / speed)
 			if patch, _ := a.Patch.(map[string]any); len(patch) == 1 && a.Object.GetKind() == "Secret" && slices.ContainsFunc(want[a.Object.GetName()], func(s string) bool {
 				return strings.HasPrefix(s, string(Change))
@@ -225,7 +225,7 @@ func TestKeep(t *testing.T) {
 	w := read(t, `objects:
 - {copies: 2, object: {apiVersion: v1, kind: ConfigMap, metadata: {name: beat}}, change: [{at: 1s, rate: 2, set: {data.n: "{n}"}}]}
 `, 1)
-	if n := len(w.Actions()); n != 0 {
+	if n := len(w.actions); n != 0 {
 		t.Errorf("%d actions", n)
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -63,8 +63,8 @@ func (w *Workload) Namespaces() []string {
 // Workload is a plan of requests. It is immutable.
 type Workload struct {
 	Name    string
-	initial []*unstructured.Unstructured
-	actions []Action // in order of At
+	initial []*unstructured.Unstructured // objects that exist before the storm
+	actions []Action                     // in order of At
 	kept    []kept
 }
 
@@ -73,12 +73,6 @@ type kept struct {
 	change
 	objects []*unstructured.Unstructured
 }
-
-// Initial returns the objects that exist before the storm.
-func (w *Workload) Initial() []*unstructured.Unstructured { return w.initial }
-
-// Actions returns the requests in order of time. They are shared and must not be changed.
-func (w *Workload) Actions() []Action { return w.actions }
 
 // Length is the time of the last request.
 func (w *Workload) Length() time.Duration {

@@ -48,7 +48,7 @@ func line(a Action) string {
 }
 
 func lines(w *Workload) (out []string) {
-	for _, a := range w.Actions() {
+	for _, a := range w.actions {
 		out = append(out, line(a))
 	}
 	return out
@@ -141,18 +141,18 @@ func TestSeed(t *testing.T) {
 // TestPlan: requests have their rate, and an object is changed only while it exists.
 func TestPlan(t *testing.T) {
 	w := read(t, mixed, 1)
-	if n := len(w.Initial()); n != 20 {
+	if n := len(w.initial); n != 20 {
 		t.Errorf("%d initial objects, want 20", n)
 	}
-	if o := w.Initial()[7]; o.GetName() != "c-7" || o.GetLabels()["num"] != "x7" {
+	if o := w.initial[7]; o.GetName() != "c-7" || o.GetLabels()["num"] != "x7" {
 		t.Errorf("the object 7: %v", o)
 	}
 	counts, born, died := map[string]int{}, map[*unstructured.Unstructured]time.Duration{}, map[*unstructured.Unstructured]bool{}
-	for _, o := range w.Initial() {
+	for _, o := range w.initial {
 		born[o] = 0
 	}
 	var last time.Duration
-	for _, a := range w.Actions() {
+	for _, a := range w.actions {
 		if a.At < last {
 			t.Errorf("%s comes after a request of %v", line(a), last)
 		}
@@ -185,7 +185,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("requests: %v", counts)
 	}
 	names := []string{}
-	for _, a := range w.Actions() {
+	for _, a := range w.actions {
 		if a.Verb == Create {
 			names = append(names, a.Object.GetName())
 		}
@@ -210,7 +210,7 @@ func TestValues(t *testing.T) {
 		})
 	}
 	var got []map[string]any
-	for _, a := range w.Actions() {
+	for _, a := range w.actions {
 		got = append(got, a.Patch.(map[string]any))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -233,7 +233,7 @@ func TestItems(t *testing.T) {
 			map[string]any{"op": "replace", "path": path + "x~1y/0", "value": int64(7)},
 		})
 	}
-	for _, a := range w.Actions() {
+	for _, a := range w.actions {
 		got = append(got, a.Patch)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -244,7 +244,7 @@ func TestItems(t *testing.T) {
 // TestSmallRate: a rate so small that times overflow has the first request alone.
 func TestSmallRate(t *testing.T) {
 	w := read(t, "objects:\n- "+object+"\n  copies: 3\n  create: {rate: 1e-300}\n  change: [{for: 1h, rate: 1e-12, set: {a: 1}}]\n", 1)
-	if a := w.Actions(); a[0].At != 0 || w.Length() != 2*maxTime {
+	if a := w.actions; a[0].At != 0 || w.Length() != 2*maxTime {
 		t.Errorf("from %v to %v", a[0].At, w.Length())
 	}
 }
@@ -259,7 +259,7 @@ func TestValuesOfYAML(t *testing.T) {
     data: {1: one, day: 2026-11-23, big: 18446744073709551615, num: 3, f: 1.5}
 `, 1)
 	want := map[string]any{"1": "one", "day": "2026-11-23", "big": float64(1 << 64), "num": int64(3), "f": 1.5}
-	if diff := cmp.Diff(want, w.Initial()[0].Object["data"]); diff != "" {
+	if diff := cmp.Diff(want, w.initial[0].Object["data"]); diff != "" {
 		t.Errorf("data (-want +got):\n%s", diff)
 	}
 }
@@ -276,7 +276,7 @@ func TestManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, o := range w.Initial() {
+	for _, o := range w.initial {
 		got = append(got, o.GetKind()+" "+o.GetName())
 	}
 	if want := []string{"ConfigMap a-0", "Secret b-0", "ConfigMap a-1", "Secret b-1"}; !slices.Equal(got, want) {
@@ -288,7 +288,7 @@ func TestManifest(t *testing.T) {
 func TestBuiltin(t *testing.T) {
 	for _, name := range Names() {
 		w, err := Read(name, 1)
-		if err != nil || len(w.Actions()) == 0 || w.Name != name {
+		if err != nil || len(w.actions) == 0 || w.Name != name {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
