@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,8 +52,9 @@ type Memory struct {
 	name      string
 	kind      schema.GroupVersionKind
 	storm     *storm.Storm // Play releases it
-	stream    *stream.Stream
-	invalid   error          // validation error of storm
+	byKey     []int32      // indexes of all keys in order of key
+	invalid   error        // validation error of storm
+	position  stream.Position
 	snapshots atomic.Int64   // requests for the whole state
 	feeds     sync.WaitGroup // goroutines of watches; Go is called with mu held
 	played    int            // released events; only Play uses it
@@ -65,10 +68,41 @@ type Memory struct {
 func NewMemory(s *storm.Storm) *Memory {
 	m := &Memory{name: "storm " + s.Name, kind: s.Kind, storm: s, watches: map[*memoryWatch]struct{}{}}
 	if m.invalid = s.Validate(); m.invalid != nil {
-		s = &storm.Storm{}
+		return m
 	}
-	m.stream = stream.New(s)
+	keys := make([]string, s.Keys)
+	for i := range s.Events {
+		keys[s.Events[i].KeyIndex] = s.Events[i].Key
+	}
+	for i := range keys {
+		m.byKey = append(m.byKey, int32(i))
+	}
+	slices.SortFunc(m.byKey, func(a, b int32) int { return strings.Compare(keys[a], keys[b]) })
+	m.position.Raise(uint64(s.Initial))
 	return m
+}
+
+// bounds returns the positions that a client may request.
+func (m *Memory) bounds() stream.Bounds {
+	return stream.Bounds{Visible: m.position.Visible(), First: uint64(m.storm.Initial)}
+}
+
+// state returns the object of every key that exists at a position, in order of key. O(position + keys).
+func (m *Memory) state(at uint64) []runtime.Object {
+	last := make([]runtime.Object, len(m.byKey))
+	for i := range m.storm.Events[:at] {
+		e := &m.storm.Events[i]
+		if last[e.KeyIndex] = e.Object; e.Type == watch.Deleted {
+			last[e.KeyIndex] = nil
+		}
+	}
+	state := make([]runtime.Object, 0, len(last))
+	for _, k := range m.byKey {
+		if last[k] != nil {
+			state = append(state, last[k])
+		}
+	}
+	return state
 }
 
 // ListerWatcher lists and watches the source. It supports WatchList, which is the default of
@@ -95,7 +129,7 @@ func (m *Memory) Play(ctx context.Context, p *pace.Pacer, upto uint64, released 
 			return err
 		}
 		if unpaced {
-			if err := m.stream.WaitRoom(ctx, window); err != nil {
+			if err := m.position.WaitRoom(ctx, window); err != nil {
 				return err
 			}
 		}
@@ -103,7 +137,7 @@ func (m *Memory) Play(ctx context.Context, p *pace.Pacer, upto uint64, released 
 		if released != nil {
 			released(seq, time.Time{})
 		}
-		m.stream.Raise(seq)
+		m.position.Raise(seq)
 	}
 	return nil
 }
@@ -145,25 +179,15 @@ func (m *Memory) check(opts metav1.ListOptions) error {
 	return nil
 }
 
-// object returns the object of event i, which must be visible.
-func (m *Memory) object(i int32) runtime.Object {
-	return m.stream.Events(uint64(i), uint64(i)+1)[0].Object
-}
-
 func (m *Memory) list(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	if err := m.check(opts); err != nil {
 		return nil, err
 	}
-	at, err := m.stream.Bounds().ListAt(opts.ResourceVersion, opts.ResourceVersionMatch)
+	at, err := m.bounds().ListAt(opts.ResourceVersion, opts.ResourceVersionMatch)
 	if err != nil {
 		return nil, err
 	}
-	state := m.stream.State(at)
-	objects := make([]runtime.Object, len(state))
-	for i, e := range state {
-		objects[i] = m.object(e)
-	}
-	list, err := m.listOf(objects)
+	list, err := m.listOf(m.state(at))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.name, err)
 	}
@@ -195,7 +219,7 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	if err := m.check(opts); err != nil {
 		return nil, err
 	}
-	start, err := m.stream.Bounds().Start(opts.ResourceVersion, opts.SendInitialEvents, opts.AllowWatchBookmarks)
+	start, err := m.bounds().Start(opts.ResourceVersion, opts.SendInitialEvents, opts.AllowWatchBookmarks)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +238,7 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	if start.State {
 		m.snapshots.Add(1)
 	}
-	w.follower = m.stream.Follow(start.At)
+	w.follower = m.position.Follow(start.At)
 	w.ctx, w.stop = context.WithCancel(ctx)
 	m.feeds.Go(w.feed)
 	return w, nil
@@ -225,9 +249,9 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 func (m *Memory) bookmark(at uint64) (runtime.Object, error) {
 	var o runtime.Object
 	switch {
-	case m.stream.Visible() > 0:
+	case m.position.Visible() > 0:
 		// The type must match the objects: a Reflector compares types.
-		o = reflect.New(reflect.TypeOf(m.object(0)).Elem()).Interface().(runtime.Object)
+		o = reflect.New(reflect.TypeOf(m.storm.Events[0].Object).Elem()).Interface().(runtime.Object)
 	case scheme.Scheme.Recognizes(m.kind):
 		var err error
 		if o, err = scheme.Scheme.New(m.kind); err != nil {
@@ -277,8 +301,8 @@ func (w *memoryWatch) feed() {
 		close(w.ch)
 	}()
 	if w.start.State {
-		for _, e := range m.stream.State(w.start.At) {
-			if !w.send(watch.Event{Type: watch.Added, Object: m.object(e)}) {
+		for _, o := range m.state(w.start.At) {
+			if !w.send(watch.Event{Type: watch.Added, Object: o}) {
 				return
 			}
 		}
@@ -297,7 +321,7 @@ func (w *memoryWatch) feed() {
 			}
 			continue
 		}
-		events := m.stream.Events(at, upto)
+		events := m.storm.Events[at:upto]
 		for i := range events {
 			if !w.send(watch.Event{Type: events[i].Type, Object: events[i].Object}) {
 				return

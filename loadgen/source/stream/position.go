@@ -1,3 +1,9 @@
+// Package stream answers two questions of lists and watches whose events become visible one by one: which positions
+// a client may request, and when more events follow.
+//
+// A resourceVersion is a position: the sequence number of the last included event. Position 0
+// is before the first event. Watches share the events without copies, so their number does not
+// matter and a slow watch delays no other.
 package stream
 
 import (

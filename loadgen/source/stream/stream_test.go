@@ -3,95 +3,22 @@ package stream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"runtime"
-	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
-	"pgregory.net/rapid"
-
-	"watchlab/loadgen/storm"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// build returns a valid storm in which event i has the key keys[i]. Its type follows from the
-// key's state and deletes[i].
-func build(initial int, keys []int, deletes []bool) *storm.Storm {
-	s := &storm.Storm{Kind: v1.SchemeGroupVersion.WithKind("Pod"), Initial: initial}
-	index, live := map[int]int32{}, map[int]bool{}
-	for i, k := range keys {
-		if _, ok := index[k]; !ok {
-			index[k] = int32(len(index))
-		}
-		kind := watch.Added
-		if live[k] {
-			kind = watch.Modified
-			if deletes[i] {
-				kind = watch.Deleted
-			}
-		}
-		live[k] = kind != watch.Deleted
-		name := fmt.Sprintf("pod-%d", k)
-		s.Events = append(s.Events, storm.Event{
-			Type: kind, Seq: uint64(i + 1), Key: name, KeyIndex: index[k],
-			Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(i + 1)}},
-		})
-	}
-	s.Keys = len(index)
-	return s
-}
-
-func count(n int) *storm.Storm {
-	keys := make([]int, n)
-	for i := range keys {
-		keys[i] = i % 7
-	}
-	return build(0, keys, make([]bool, n))
-}
-
-// The state at any position is the result of the events up to it, in order of key.
-func TestState(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(0, 60).Draw(t, "events")
-		keys := rapid.SliceOfN(rapid.IntRange(0, 12), n, n).Draw(t, "keys")
-		deletes := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "deletes")
-		s := build(0, keys, deletes)
-		if err := s.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		at := rapid.IntRange(0, n).Draw(t, "at")
-		part := *s
-		part.Events = s.Events[:at]
-		got, order := map[string]uint64{}, []string{}
-		for _, i := range New(s).State(uint64(at)) {
-			got[s.Events[i].Key] = s.Events[i].Seq
-			order = append(order, s.Events[i].Key)
-		}
-		if diff := cmp.Diff(part.Final(), got); diff != "" {
-			t.Fatalf("(-want +got):\n%s", diff)
-		}
-		if !slices.IsSorted(order) {
-			t.Fatalf("order %v", order)
-		}
-	})
-}
-
 func TestStart(t *testing.T) {
 	yes, no := true, false
-	s := build(3, []int{0, 1, 2, 0, 1, 2, 0, 1, 2, 0}, make([]bool, 10))
-	const visible = 8
+	const visible, initial = 8, 3
 	for _, tc := range []struct {
 		version   string
 		initial   *bool
@@ -122,9 +49,7 @@ func TestStart(t *testing.T) {
 		{version: "1.5", fails: isUnreadable},
 		{version: "18446744073709551616", fails: isUnreadable},
 	} {
-		st := New(s)
-		st.Raise(visible)
-		bounds := st.Bounds()
+		bounds := Bounds{Visible: visible, First: initial}
 		if tc.retain > 0 {
 			bounds.Oldest = visible - uint64(tc.retain)
 		}
@@ -140,15 +65,13 @@ func TestStart(t *testing.T) {
 		}
 	}
 	// Without an initial list, any state is the empty state, and all events follow.
-	st := New(count(5))
-	st.Raise(4)
-	if got, err := st.Bounds().Start("0", nil, true); err != nil || got != (Start{}) {
+	if got, err := (Bounds{Visible: 4}).Start("0", nil, true); err != nil || got != (Start{}) {
 		t.Errorf("Start(0) of a storm without an initial list = %+v, %v", got, err)
 	}
 }
 
 func TestRaise(t *testing.T) {
-	st := New(count(5))
+	st := &Position{}
 	for _, step := range []struct{ seq, want uint64 }{{0, 0}, {3, 3}, {2, 3}, {3, 3}} {
 		if st.Raise(step.seq); st.Visible() != step.want {
 			t.Errorf("Raise(%d): visible %d, want %d", step.seq, st.Visible(), step.want)
@@ -176,7 +99,7 @@ func spin(ctx context.Context, turn uint64, done func() bool) {
 // asleep. No later event can hide a lost wake-up.
 func TestNoLostWakeup(t *testing.T) {
 	const n = 20_000
-	st := New(count(n))
+	st := &Position{}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f := st.Follow(0)
@@ -206,7 +129,7 @@ func TestNoLostWakeup(t *testing.T) {
 // The same for WaitRoom: the event is seen just as WaitRoom falls asleep.
 func TestNoMissedRoom(t *testing.T) {
 	const n, window = 20_000, 1
-	st := New(count(n))
+	st := &Position{}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f := st.Follow(0)
@@ -231,7 +154,7 @@ func TestNoMissedRoom(t *testing.T) {
 
 func TestWaitRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := New(count(10))
+		st := &Position{}
 		done := make(chan error, 1)
 		wait := func(ctx context.Context) { go func() { done <- st.WaitRoom(ctx, 4) }() }
 		waits := func(want bool) {
