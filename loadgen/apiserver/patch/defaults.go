@@ -126,13 +126,8 @@ func fieldAt(t reflect.Type, path string) (index []int) {
 
 // follow returns the field that an index of fieldAt leads to; it is invalid below a nil pointer.
 func follow(v reflect.Value, index []int) reflect.Value {
-	for _, i := range index {
-		if v = reflect.Indirect(v); !v.IsValid() {
-			break
-		}
-		v = v.Field(i)
-	}
-	return v
+	f, _ := reflect.Indirect(v).FieldByIndexErr(index)
+	return f
 }
 
 // Field returns a function that reads the field of a typed object at a path in JSON as text: the first of the paths that
