@@ -127,23 +127,6 @@ func (i *Injector) crash(k int, s injection, client string) {
 	end(client, time.Duration(f.Duration))
 }
 
-// freeze notes the versions of the collections that an old view shows.
-func (i *Injector) freeze(k int) {
-	i.mu.Lock()
-	known := maps.Clone(i.collections)
-	i.mu.Unlock()
-	for resource, c := range known {
-		if !matches(i.faults[k].Resource, resource) {
-			continue
-		}
-		if version, ok := c.version(); ok {
-			i.mu.Lock()
-			c.frozen = version
-			i.mu.Unlock()
-		}
-	}
-}
-
 // old answers a list as a server that lags behind: with the state at the freeze. It refuses a watch with the initial
 // state, as a server without WatchList does, so that the client lists. It returns the request to serve.
 func (i *Injector) old(r *request) (*request, *failure) {

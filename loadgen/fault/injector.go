@@ -269,12 +269,12 @@ func (i *Injector) happen(k int, client string) {
 	f := &i.faults[k]
 	switch f.Name {
 	case Relist:
-		i.compact(k)
+		i.versions("", func(c *collection, version uint64) { c.compacted, c.spec = max(c.compacted, version), k })
 	case Crash, Terminate:
 		i.crash(k, s, client)
 		return
 	case OldView:
-		i.freeze(k)
+		i.versions(f.Resource, func(c *collection, version uint64) { c.frozen = version })
 		return
 	case LostAnswer, Conflict, Latency:
 		return // It hits requests.

@@ -81,20 +81,21 @@ func (i *Injector) register(h http.Handler, r *request) {
 	i.collections[r.Resource] = &collection{example: example, handler: h}
 }
 
-// compact records the current version of each collection; older versions are gone. It
-// skips a collection that cannot be listed.
-func (i *Injector) compact(spec int) {
+// versions calls f with the current version of each collection that a text means. It skips a collection
+// that cannot be listed. f runs under mu.
+func (i *Injector) versions(resource string, f func(c *collection, version uint64)) {
 	i.mu.Lock()
 	known := maps.Clone(i.collections)
 	i.mu.Unlock()
-	for _, c := range known {
-		version, ok := c.version()
-		if !ok {
+	for r, c := range known {
+		if !matches(resource, r) {
 			continue
 		}
-		i.mu.Lock()
-		c.compacted, c.spec = max(c.compacted, version), spec
-		i.mu.Unlock()
+		if version, ok := c.version(); ok {
+			i.mu.Lock()
+			f(c, version)
+			i.mu.Unlock()
+		}
 	}
 }
 
