@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"watchlab/loadgen/apiserver/wire"
 )
 
 // Lag is the distance of an open watch from the newest event.
@@ -40,14 +42,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 
 // connOf returns the socket of a request, below TLS and the counting of bytes, or nil.
 func connOf(ctx context.Context) syscall.Conn {
-	c := ctx.Value(connKey{})
-	for {
-		wrapper, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		c = wrapper.NetConn()
-	}
-	socket, _ := c.(syscall.Conn)
+	c, _ := ctx.Value(connKey{}).(net.Conn)
+	socket, _ := wire.Socket(c).(syscall.Conn)
 	return socket
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/apiserver/wire"
 )
 
 // errEnded is the server's error for a write to a watch that a fault ended.
@@ -458,21 +459,8 @@ func (w *watcher) reset() {
 	if err != nil {
 		return // HTTP/2: only the stream is reset
 	}
-	linger(conn)
-	_ = conn.Close()
-}
-
-// linger finds the underlying TCP connection and makes its Close send a reset.
-func linger(conn net.Conn) {
-	for conn != nil {
-		switch c := conn.(type) {
-		case interface{ SetLinger(sec int) error }:
-			_ = c.SetLinger(0) // on failure, Close is a regular one
-			return
-		case interface{ NetConn() net.Conn }:
-			conn = c.NetConn()
-		default:
-			return
-		}
+	if tcp, ok := wire.Socket(conn).(interface{ SetLinger(sec int) error }); ok {
+		_ = tcp.SetLinger(0) // on failure, Close is a regular one
 	}
+	_ = conn.Close()
 }
