@@ -358,8 +358,7 @@ func (w *watching) add(one *watcher) {
 func (w *watching) remove(one *watcher) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	i := slices.Index(w.all, one)
-	w.all = slices.Delete(w.all, i, i+1)
+	w.all = slices.DeleteFunc(w.all, func(other *watcher) bool { return other == one })
 }
 
 // end ends the watches of a log after the events that are visible: its definition has changed or is gone.

@@ -86,12 +86,9 @@ func (i *Injector) trigger(r *request, of func(*Spec) string) (crash *fault) {
 	return crash
 }
 
-func before(s *Spec) string { return s.Before }
-func after(s *Spec) string  { return s.After }
-
 // write serves a write: the faults before and after it, and those that change its answer.
 func (i *Injector) write(h http.Handler, rw http.ResponseWriter, r *request) {
-	if i.trigger(r, before) != nil {
+	if i.trigger(r, func(s *Spec) string { return s.Before }) != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if !i.answers {
@@ -101,7 +98,7 @@ func (i *Injector) write(h http.Handler, rw http.ResponseWriter, r *request) {
 	// The answer waits for what happens after the write.
 	answer := httptest.NewRecorder()
 	h.ServeHTTP(answer, r.http)
-	if answer.Code < http.StatusMultipleChoices && i.trigger(r, after) != nil {
+	if answer.Code < http.StatusMultipleChoices && i.trigger(r, func(s *Spec) string { return s.After }) != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if f, hit := i.hit(r, LostAnswer.is); hit && answer.Code < http.StatusMultipleChoices {

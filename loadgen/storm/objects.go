@@ -359,10 +359,6 @@ func newNodeLeases(names namer, seed, nodeSeed uint64) *leases {
 	return l
 }
 
-func newLeaderLeases(names namer, n int, seed uint64) *leases {
-	return newLeases("kube-system", n, seed, func(i int) string { return "controller-" + padded(i, n) })
-}
-
 func newLeases(namespace string, n int, seed uint64, name func(int) string) *leases {
 	newKey := func(k int) string { return ObjectKey(namespace, name(k)) }
 	l := &leases{identities: newIdentities(n, seed, newKey), namespace: namespace, template: *sample[*coordinationv1.Lease]("lease-node", "renewed")}

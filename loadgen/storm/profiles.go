@@ -331,9 +331,10 @@ func ceiling(p *Profile, names namer, seed uint64) *plan {
 // hotKey has few objects with constant updates: leader-election leases and one EndpointSlice with
 // many endpoints. UpdatesPerSecond and Skew apply to the leases. Resources: leases, endpointslices.
 func hotKey(p *Profile, names namer, seed uint64) *plan {
+	leader := func(i int) string { return "controller-" + padded(i, p.Leases) }
 	return &plan{
 		streams: []*stream{
-			{resource: leaseResource, objects: newLeaderLeases(names, p.Leases, seed), initial: p.Leases},
+			{resource: leaseResource, objects: newLeases("kube-system", p.Leases, seed, leader), initial: p.Leases},
 			{resource: sliceResource, objects: newEndpointSlices(names, 1, p.Endpoints, p.Endpoints, mix(seed+1)), initial: 1},
 		},
 		updates: []updates{
