@@ -6,28 +6,13 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
-
 	"watchlab/loadgen/apiserver/store"
 )
 
-// Change is one event that became visible; see [Options].
-type Change struct {
-	At       time.Time // when it became visible
-	Intended time.Time // when it was due: that of the storm, or of [WithIntended]; else At
-	// By is the client of the request ([WithClient]), empty without one; "storm" for released events and
-	// "manifest" for objects of [Server.Create] and namespaces that the server creates.
-	By       string
-	Type     watch.EventType
-	Resource schema.GroupVersionResource // in the stored version
-	Key      string                      // namespace/name
-	Version  uint64
-	// Object is the object after the change, and Before the one before it, nil for ADDED. For DELETED,
-	// Object is the last state. They are shared and must not be changed.
-	Object, Before runtime.Object
-}
+// Change is one event that became visible; see [Options]. Requests are due by [WithIntended]. By is the client of the
+// request ([WithClient]), empty without one; "storm" for released events and "manifest" for objects of
+// [Server.Create] and namespaces that the server creates.
+type Change = store.Change
 
 const byManifest = "manifest"
 
@@ -40,14 +25,8 @@ func (s *Server) observe(c *collection) {
 	if s.opts.Changed == nil {
 		return
 	}
-	c.log.Observe(func(n store.Change) {
-		change := Change{
-			At: n.At, Intended: n.Intended, By: n.By, Type: n.Event.Type, Resource: c.stored.GVR,
-			Key: n.Event.Key, Version: n.Version, Object: n.Event.Object,
-		}
-		if n.Before != nil {
-			change.Before = n.Before.Object
-		}
+	c.log.Observe(func(change Change) {
+		change.Resource = c.stored.GVR
 		s.opts.Changed(change)
 	})
 }

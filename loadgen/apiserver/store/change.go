@@ -3,6 +3,8 @@ package store
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/storm"
@@ -17,14 +19,30 @@ type Origin struct {
 	Intended time.Time // zero if it is that of the event
 }
 
-// Change is an event that became visible.
+// Change is one event that became visible.
 type Change struct {
-	Origin
-	At     time.Time // just before it became visible
-	Event  *storm.Event
-	Before *storm.Event // previous event of its object, nil if there was no object
-	// Version is that of the event.
-	Version uint64
+	At       time.Time // just before it became visible
+	Intended time.Time // when it was due: that of the storm or of its [Origin]; else At
+	By       string    // its origin: [Storm] for released events
+	Type     watch.EventType
+	Resource schema.GroupVersionResource // in the stored version; a log leaves it to the observer
+	Key      string                      // namespace/name
+	Version  uint64
+	// Object is the object after the change, and Before the one before it, nil for ADDED. For DELETED,
+	// Object is the last state. They are shared and must not be changed.
+	Object, Before runtime.Object
+}
+
+// changeOf returns the change of an event. before is the previous event of its object, nil if there was no object.
+func changeOf(by Origin, at time.Time, e, before *storm.Event, version uint64) Change {
+	c := Change{At: at, Intended: by.Intended, By: by.By, Type: e.Type, Key: e.Key, Version: version, Object: e.Object}
+	if before != nil {
+		c.Before = before.Object
+	}
+	if c.Intended.IsZero() {
+		c.Intended = at
+	}
+	return c
 }
 
 // Observe calls f for each visible event and for all further ones, in their order. It returns after the
@@ -43,11 +61,11 @@ func (l *Log) Observe(f func(Change)) {
 func (l *Log) report(from, to uint64, at time.Time, due func(time.Duration) time.Time) {
 	before := l.rec.keys().before
 	for ; from < to; from++ {
-		c := Change{Origin: released(l.event(from), due), At: at, Event: l.event(from), Version: from + 1}
+		var was *storm.Event
 		if i := before[from]; i >= 0 && l.event(uint64(i)).Type != watch.Deleted {
-			c.Before = l.event(uint64(i))
+			was = l.event(uint64(i))
 		}
-		l.tell(c)
+		l.observe(changeOf(released(l.event(from), due), at, l.event(from), was, from+1))
 	}
 }
 
@@ -58,16 +76,6 @@ func released(e *storm.Event, due func(time.Duration) time.Time) Origin {
 		by.Intended = due(e.At)
 	}
 	return by
-}
-
-// tell reports changes. The caller holds write.
-func (l *Log) tell(changes ...Change) {
-	for _, c := range changes {
-		if c.Intended.IsZero() {
-			c.Intended = c.At
-		}
-		l.observe(c)
-	}
 }
 
 // Settle returns when the events that are visible now have been observed.

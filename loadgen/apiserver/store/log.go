@@ -249,12 +249,14 @@ func (l *Log) Release(seq uint64, due func(at time.Duration) time.Time) {
 		to++
 		added := l.append(to, version, typ, e.Key, o)
 		if l.observe != nil {
-			changes = append(changes, Change{released(e, due), at, added, old, version})
+			changes = append(changes, changeOf(released(e, due), at, added, old, version))
 		}
 	}
 	l.mu.Unlock()
 	l.Raise(to)
-	l.tell(changes...)
+	for _, c := range changes {
+		l.observe(c)
+	}
 }
 
 // Put appends an event. The object belongs to the log and gets the next version. If the newest event of the key is not at position was (0: no object),
@@ -287,7 +289,7 @@ func (l *Log) Put(by Origin, t watch.EventType, key string, o resources.Object, 
 	}
 	now := time.Now()
 	l.Raise(at)
-	l.tell(Change{by, now, e, before, version})
+	l.observe(changeOf(by, now, e, before, version))
 	return true
 }
 

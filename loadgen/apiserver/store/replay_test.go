@@ -99,10 +99,10 @@ func TestReplayed(t *testing.T) {
 			l := NewRecording(s, kind, NewBudget(0)).Play(new(Revision), 0, false)
 			var got []event
 			l.Observe(func(c Change) {
-				p := c.Event.Object.(*v1.Pod)
-				got = append(got, event{c.Event.Type, string(p.UID), p.Annotations["note"], p.Labels["storm"], p.Labels["mine"], p.DeletionTimestamp != nil})
-				if c.Event.Seq != uint64(len(got)) {
-					t.Errorf("event %d has the version %d", len(got), c.Event.Seq)
+				p := c.Object.(*v1.Pod)
+				got = append(got, event{c.Type, string(p.UID), p.Annotations["note"], p.Labels["storm"], p.Labels["mine"], p.DeletionTimestamp != nil})
+				if e, _, err := l.Event(uint64(len(got) - 1)); err != nil || e.Object != c.Object {
+					t.Errorf("event %d has another position: %v", len(got), err)
 				}
 			})
 			if c.write != nil {
