@@ -87,6 +87,8 @@ type Options struct {
 	Graceful bool
 	// ForeignNamespaces leaves a namespace that is being deleted to a client that empties and finalizes it.
 	ForeignNamespaces bool
+	// Plain leaves all answers uncompressed, as a server before 1.37 does with watches.
+	Plain bool
 	// Changed is called for each event that becomes visible: in the order of its resource, after watches
 	// can see it, and before a request that could depend on it ends. Open reports the initial lists. It
 	// holds up writes and releases of the resource; it must be quick and must not call the server.
@@ -167,7 +169,9 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	if opts.Wrap != nil {
 		s.handler = opts.Wrap(s)
 	}
-	s.handler = s.compressed(s.handler)
+	if !opts.Plain {
+		s.handler = s.compressed(s.handler)
+	}
 	return s, nil
 }
 

@@ -133,7 +133,7 @@ func (i *Injector) old(r *request) (*request, *failure) {
 	i.mu.Lock()
 	version := i.collections[r.Resource].frozen
 	i.mu.Unlock()
-	initial := r.Verb == "watch" && r.Query.Get("sendInitialEvents") == "true"
+	initial := r.initial()
 	if version == 0 || r.Verb == "watch" && !initial {
 		return r, nil
 	}
@@ -141,7 +141,7 @@ func (i *Injector) old(r *request) (*request, *failure) {
 		return r, nil
 	}
 	if initial {
-		f := withoutWatchList()
+		f := withoutWatchList(0)
 		return r, &f
 	}
 	changed := r.http.Clone(r.http.Context())

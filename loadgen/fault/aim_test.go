@@ -30,6 +30,8 @@ func TestAimed(t *testing.T) {
 			"server POST configmaps, 201, 409, server PUT x, 201"},
 		{"throttled creates of one resource", "throttle:resource=jobs,verb=create", "POST " + jobs + " GET " + jobs + " POST " + pods,
 			"429, server GET jobs, 200, server POST pods, 201"},
+		{"no watch list", "no-watchlist:resource=configmaps,duration=1h",
+			"GET " + cm + "?watch=1&sendInitialEvents=true GET " + pods + "?watch=1&sendInitialEvents=true GET " + cm, "422, server GET pods, 200, server GET configmaps, 200"},
 		{"dry runs trigger nothing", "crash:before=create pods", "POST " + pods + "?dryRun=All", "server POST pods, 201"},
 		{"an old view", "old-view:resource=configmaps,before=create configmaps",
 			"GET " + cm + " POST " + cm + " GET " + cm + "?resourceVersion=0 GET " + cm + "?watch=1&sendInitialEvents=true GET " + pods + " GET " + cm + "/x",
@@ -93,8 +95,19 @@ func TestAimed(t *testing.T) {
 	}
 }
 
-// TestAimedWatches: a fault hits the watches that it is aimed at. A skip ends them without what it held back.
+// TestAimedWatches: a fault hits the watches that it is aimed at. A skip ends them without what it held back, a close without
+// a word.
 func TestAimedWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestbed(t, nil, "duplicate:resource=configmaps,at=100ms", "close:resource=configmaps,at=1s")
+		b.start()
+		w := b.watch(encodingJSON, "resourceVersion=1")
+		<-w.ended
+		frames := strings.Split(strings.TrimSpace(string(w.got)), "\n")
+		if twice := len(frames) - len(slices.Compact(slices.Clone(frames))); twice != 1 || strings.Contains(frames[len(frames)-1], "ERROR") {
+			t.Errorf("%d of %d frames came twice; the last one is %s", twice, len(frames), frames[len(frames)-1])
+		}
+	})
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestbed(t, nil, "skip:resource=configmaps,at=100ms,duration=1s", "stall:resource=pods,at=100ms,duration=1h")
 		b.start()

@@ -8,7 +8,7 @@
 //	inj.Stop()
 //	inj.Log()          // all injections with their times
 //
-// No fault breaks a guarantee of the watch: the client receives events in order and can
+// No fault but Duplicate breaks a guarantee of the watch: the client receives events in order and can
 // resume from its last version, or list again if the server requires it. A client whose
 // final state differs from the server's has a bug.
 //
@@ -276,7 +276,7 @@ func (i *Injector) happen(k int, client string) {
 	case OldView:
 		i.versions(f.Resource, func(c *collection, version uint64) { c.frozen = version })
 		return
-	case LostAnswer, Conflict, Latency:
+	case LostAnswer, Conflict, Latency, NoWatchList:
 		return // It hits requests.
 	}
 	i.mu.Lock()
@@ -319,7 +319,7 @@ func (i *Injector) triggered(w *watcher) []injection {
 func (i *Injector) refuse(r *request) (failure, bool) {
 	answer, hit := i.hit(r, func(f *fault) bool {
 		if f.traits.window {
-			return f.Name == Conflict && slices.Contains([]string{"update", "patch", "delete"}, r.Verb)
+			return f.Name == Conflict && slices.Contains([]string{"update", "patch", "delete"}, r.Verb) || f.Name == NoWatchList && r.initial()
 		}
 		return f.Name != Gone || r.resumes()
 	})

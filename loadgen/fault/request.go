@@ -40,10 +40,15 @@ func (r *request) resumes() bool {
 	return r.needsHistory() && r.version > 0 || r.Query.Get("continue") != ""
 }
 
+// initial reports whether the request is a watch that asks for the initial state.
+func (r *request) initial() bool {
+	return r.Verb == "watch" && r.Query.Get("sendInitialEvents") == "true"
+}
+
 // needsHistory reports whether the request needs more than the current state.
 func (r *request) needsHistory() bool {
 	if r.Verb == "watch" {
-		return r.Query.Get("sendInitialEvents") != "true"
+		return !r.initial()
 	}
 	return r.Query.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact)
 }
@@ -143,7 +148,7 @@ var (
 	conflict = always(apierrors.NewConflict(schema.GroupResource{}, "", errors.New("the object has been modified (an injected fault); please apply your changes to the latest version and try again")), "409 Conflict")
 )
 
-func withoutWatchList() failure {
+func withoutWatchList(time.Duration) failure {
 	return fail(apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", validation.ErrorList{
 		validation.Forbidden(validation.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
 	}), "422 Invalid")

@@ -68,6 +68,12 @@ const (
 	Conflict   Name = "conflict"
 	// Latency delays requests, for a while, by 100 ms.
 	Latency Name = "latency"
+	// Close ends the watches without a word, as a server does at their timeout.
+	Close Name = "close"
+	// Duplicate sends one of the next frames twice. It waits for one for a while at most.
+	Duplicate Name = "duplicate"
+	// NoWatchList answers 422, for a while, to watches that ask for the initial state, as a server without WatchList.
+	NoWatchList Name = "no-watchlist"
 )
 
 // traits are the properties of a fault. It acts on a watch in one of three ways: it ends
@@ -114,6 +120,9 @@ var aimed = []traits{
 	{name: LostAnswer, duration: 10 * time.Second, timed: true, window: true, once: true, answer: lost},
 	{name: Conflict, duration: 10 * time.Second, timed: true, window: true, once: true, answer: conflict},
 	{name: Latency, duration: 2 * time.Second, timed: true, window: true},
+	{name: Close, ends: endClean},
+	{name: Duplicate, duration: 5 * time.Second, lasts: true},
+	{name: NoWatchList, duration: time.Minute, timed: true, window: true, answer: withoutWatchList},
 }
 
 // writes reports whether the fault writes frames of its own.
@@ -184,7 +193,7 @@ type Spec struct {
 	// Until is the time from which no occurrence starts; 0 means no limit.
 	Until Duration `json:"until,omitzero" yaml:"until,omitempty"`
 	// Duration is the length of an occurrence. 0 means the default: 2 s for Stall and
-	// Drip, 1 s for Gone, Throttle and InternalError. HalfFrame and DuplicateBookmark
+	// Drip, 1 s for Gone, Throttle and InternalError. HalfFrame, Duplicate and DuplicateBookmark
 	// wait so long for a frame, by default 5 s. Other faults have no duration.
 	Duration Duration `json:"duration,omitzero" yaml:"duration,omitempty"`
 	// Resource limits it to the watches of and the requests for one resource, as in pods or deployments.apps; Client to

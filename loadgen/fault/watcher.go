@@ -394,10 +394,24 @@ func (w *watcher) send(b []byte) error {
 	if _, err := w.out.Write(b[at:]); err != nil {
 		return err
 	}
+	if twice, rest := w.rest(Duplicate); rest > 0 {
+		w.over(Duplicate)
+		w.note(twice, "")
+		if err := w.write(w.encoding.last(b)); err != nil {
+			return err
+		}
+	}
 	if w.inj.bookmarks {
 		return w.doubleBookmark(b)
 	}
 	return nil
+}
+
+// over ends an injection before its time.
+func (w *watcher) over(name Name) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.lasting, name)
 }
 
 // drip sends the start of b in small pieces while Drip lasts. It returns the length sent,
@@ -438,9 +452,7 @@ func (w *watcher) doubleBookmark(frames []byte) error {
 	if !w.settled || rest == 0 {
 		return nil
 	}
-	w.mu.Lock()
-	delete(w.lasting, DuplicateBookmark)
-	w.mu.Unlock()
+	w.over(DuplicateBookmark)
 	mark := &metav1.PartialObjectMetadata{TypeMeta: p.meta.TypeMeta}
 	mark.ResourceVersion = p.meta.ResourceVersion
 	frame, err := w.encoding.frame(watch.Bookmark, mark)

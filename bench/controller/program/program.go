@@ -37,6 +37,8 @@ type Options struct {
 	// Kubeconfig is the file that KUBECONFIG names, absolute. With InCluster, KUBECONFIG is unset.
 	Kubeconfig string
 	InCluster  *InCluster
+	// Stdin and Stdout are the program's; nil for none, and for Log.
+	Stdin, Stdout *os.File
 }
 
 // ErrCommand means that the command cannot be started.
@@ -86,6 +88,12 @@ func Start(ctx context.Context, o Options) (*Program, error) {
 		return nil, fmt.Errorf("log of the program: %w", err)
 	}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if o.Stdin != nil {
+		p.cmd.Stdin = o.Stdin
+	}
+	if o.Stdout != nil {
+		p.cmd.Stdout = o.Stdout
+	}
 	result := make(chan error)
 	go p.run(log, result)
 	if err := <-result; err != nil {

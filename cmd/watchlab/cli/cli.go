@@ -170,7 +170,7 @@ finished rounds kept.`,
   watchlab run    # everything that is built in, in a minute and a half`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-	}, newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newController(), newDash(args), newCompare(), newGate(),
+	}, newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newController(), newClient(), newDash(args), newCompare(), newGate(),
 		newReport(), newKnee(args), newScale(args), newReproduce(), newCluster())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	group(root)

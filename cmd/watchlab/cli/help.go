@@ -13,7 +13,7 @@ var groups = []struct {
 	id, title string
 	verbs     []string
 }{
-	{"play", "Play:", []string{"run", "controller", "dash", "knee", "scale", "reproduce"}},
+	{"play", "Play:", []string{"run", "controller", "client", "dash", "knee", "scale", "reproduce"}},
 	{"look", "Look:", []string{"list", "report", "compare", "gate"}},
 	{"storms", "Storms:", []string{"storm", "trace", "record", "serve"}},
 	{"cluster", "Cluster:", []string{"cluster", "pod"}},
