@@ -14,8 +14,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"watchlab/bench/chart"
 	"watchlab/bench/lab"
@@ -74,16 +75,12 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 	}
 	one(0)
 	if errs[0] == nil && outcomes[0].Verdict == Passed {
-		var wg sync.WaitGroup
-		free := make(chan struct{}, parallel)
+		var others errgroup.Group
+		others.SetLimit(parallel)
 		for i := 1; i < len(outcomes); i++ {
-			free <- struct{}{}
-			wg.Go(func() {
-				one(i)
-				<-free
-			})
+			others.Go(func() error { one(i); return nil })
 		}
-		wg.Wait()
+		_ = others.Wait()
 	}
 	for i, o := range outcomes {
 		if o.Verdict != "" {

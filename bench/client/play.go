@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -209,40 +210,33 @@ func (p *play) follow(ctx context.Context, o *Outcome) error {
 
 // agree waits until the program's view is the server's state. The error is the last difference.
 func (p *play) agree(ctx context.Context) error {
-	began, last := time.Now(), error(nil)
-	for {
+	began := time.Now()
+	return wait.PollUntilContextCancel(ctx, every, true, func(ctx context.Context) (bool, error) {
 		seen, err := p.viewer.ask(ctx, p.Within)
 		if err != nil {
 			select {
 			case <-p.program.Exited():
-				return fmt.Errorf("ended: %s", p.program.Exit().Status)
+				return false, fmt.Errorf("ended: %s", p.program.Exit().Status)
 			case <-time.After(time.Second): // It may be about to end.
-				return err
+				return false, err
 			case <-ctx.Done():
-				return ctx.Err()
+				return false, ctx.Err()
 			}
 		}
 		list, err := p.objects.List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return err
+			return false, err
 		}
 		now := view{}
 		for _, o := range list.Items {
 			now[o.GetName()] = o.GetResourceVersion()
 		}
 		difference := seen.difference(now)
-		if difference == "" {
-			return nil
+		if difference != "" && time.Since(began) > p.Within {
+			return false, fmt.Errorf("after %v, %s", p.Within, difference)
 		}
-		if last = errors.New(difference); time.Since(began) > p.Within {
-			return fmt.Errorf("after %v, %w", p.Within, last)
-		}
-		select {
-		case <-time.After(every):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return difference == "", nil
+	})
 }
 
 func (p *play) create(ctx context.Context) error {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -96,8 +95,7 @@ func explored(p *record.Play) (plans []plan) {
 		holds = append(holds, fmt.Sprintf("stall:resource=%s,at=%v,duration=%v", r, once.begin(), once.lasts()+time.Duration(holding)))
 		older = append(older, whole.oldView(r, whole.begin(), whole.to+downs))
 	}
-	for i := range deeds {
-		d := &deeds[i]
+	for i, d := range deeds {
 		first, late := d.at(0), d.at(1)
 		between = append(between, "crash:after="+first, "crash:before="+first)
 		for _, r := range watched {
@@ -138,22 +136,19 @@ func explored(p *record.Play) (plans []plan) {
 		slices.Concat(answers, each(2, lost), each(1, lost), each(1, conflict, "update", "patch", "delete"), later),
 	}
 	drawn := map[string]bool{"": true}
-	for n := 0; ; n++ {
-		some := false
+	longest := slices.MaxFunc(patterns, func(a, b []string) int { return cmp.Compare(len(a), len(b)) })
+	for n := range longest {
 		for _, texts := range patterns {
-			if n >= len(texts) {
+			if n >= len(texts) || drawn[texts[n]] {
 				continue
 			}
-			some = true
-			if faults, err := fault.ParseAll(texts[n]); err == nil && !drawn[texts[n]] { // A name of a resource that no fault can have is left out.
+			drawn[texts[n]] = true
+			if faults, err := fault.ParseAll(texts[n]); err == nil { // A name of a resource that no fault can have is left out.
 				plans = append(plans, plan{fmt.Sprintf("%s-%02d", PlanExplore, len(plans)+1), faults})
 			}
-			drawn[texts[n]] = true
-		}
-		if !some {
-			return plans
 		}
 	}
+	return plans
 }
 
 // spans returns the time of all changes by users and the storm to what the program watches, and the resources; and the
@@ -161,8 +156,7 @@ func explored(p *record.Play) (plans []plan) {
 // state that it would have acted on.
 func spans(p *record.Play, watched []schema.GroupResource) (whole, once span, changed []schema.GroupResource) {
 	var changes []*record.Change
-	for i := range p.Changes {
-		c := &p.Changes[i]
+	for c := range record.Each(p.Changes) {
 		if r := c.Resource.GroupResource(); (c.By == record.ByWorkload || c.By == record.ByStorm) && c.At >= early && slices.Contains(watched, r) {
 			if changes = append(changes, c); !slices.Contains(changed, r) {
 				changed = append(changed, r)
@@ -187,22 +181,18 @@ func spans(p *record.Play, watched []schema.GroupResource) (whole, once span, ch
 
 // moves returns what the program writes and what it watches, in order of the first time.
 func moves(p *record.Play) (deeds []deed, watched []schema.GroupResource) {
-	accesses := slices.Clone(p.Accesses)
-	slices.SortStableFunc(accesses, func(a, b record.Access) int { return cmp.Compare(a.At, b.At) })
 	type version struct {
 		record.ID
 		number uint64
 	}
 	changes, changed := map[version]*record.Change{}, map[schema.GroupResource]bool{}
-	for i := range p.Changes {
-		c := &p.Changes[i]
+	for c := range record.Each(p.Changes) {
 		if changes[version{c.ID(), c.Version}] = c; c.By != record.ByManifest && c.By != "" {
 			changed[c.Resource.GroupResource()] = true
 		}
 	}
 	counts, kinds := map[string]int{}, map[string]int{}
-	for i := range accesses {
-		a := &accesses[i]
+	for a := range record.Each(p.Arrivals()) {
 		resource := a.Resource.GroupResource()
 		switch {
 		case a.Background() || a.Code >= 300:
@@ -241,13 +231,8 @@ func moves(p *record.Play) (deeds []deed, watched []schema.GroupResource) {
 
 // fieldsOf names the fields that a change makes longer (+), shorter (-) or other, and its new phase.
 func fieldsOf(c *record.Change) string {
-	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Before)
-	is, err2 := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object)
-	if err != nil || err2 != nil {
-		return ""
-	}
 	fields := map[string]bool{}
-	verdict.Differences("", was, is, func(path string, was, is any) {
+	verdict.Changed(c, func(path string, was, is any) {
 		field := strings.Join(strings.SplitN(path, ".", 4)[1:min(3, strings.Count(path, ".")+1)], ".")
 		switch field {
 		case "metadata.managedFields", "metadata.resourceVersion":

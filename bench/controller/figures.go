@@ -29,26 +29,18 @@ const (
 	UnitBehind   = "max-lag-events"    // of one watch
 )
 
-var units = []struct{ name, title string }{
+// Units are the figures in their order, with their names in tables.
+var Units = []struct{ Name, Title string }{
 	{UnitP50, "p50"}, {UnitP99, "p99"}, {UnitMean, "mean"}, {UnitOwn, "own mean"}, {UnitHandled, "reconciles"}, {UnitConverge, "converged"}, {UnitRequests, "requests"},
 	{UnitWrites, "writes"}, {UnitUseless, "unchanged"}, {UnitRefused, "conflicts"}, {UnitRelists, "relists"}, {UnitSent, "bytes"}, {UnitCPU, "CPU"},
 	{UnitRSS, "peak RSS"}, {UnitBehind, "watch lag"},
 }
 
-// Units returns the units of the figures in their order.
-func Units() []string {
-	var names []string
-	for _, u := range units {
-		names = append(names, u.name)
-	}
-	return names
-}
-
 // Title returns the name of a figure in tables.
 func Title(unit string) string {
-	for _, u := range units {
-		if u.name == unit {
-			return u.title
+	for _, u := range Units {
+		if u.Name == unit {
+			return u.Title
 		}
 	}
 	return unit
@@ -64,8 +56,7 @@ func (p *Play) summarise(reactions []rules.Reaction) (err error) {
 	f := map[string]float64{
 		UnitRequests: 0, UnitWrites: 0, UnitUseless: 0, UnitRefused: 0, UnitRelists: 0, UnitSent: 0, UnitBehind: 0,
 	}
-	for i := range p.Accesses {
-		a := &p.Accesses[i]
+	for a := range record.Each(p.Accesses) {
 		f[UnitRequests]++
 		f[UnitSent] += float64(a.Out)
 		if a.State {
@@ -206,8 +197,7 @@ func requests(accesses []record.Access) []Requests {
 	type key struct{ verb, resource string }
 	counts := map[key]*Requests{}
 	failed := map[string]bool{} // verb, resource and key of writes whose last answer was an error
-	for i := range accesses {
-		a := &accesses[i]
+	for a := range record.Each(accesses) {
 		resource := a.Resource.GroupResource().String()
 		if a.Subresource != "" {
 			resource += "/" + a.Subresource

@@ -17,6 +17,7 @@ import (
 	"watchlab/bench/controller/verdict"
 	"watchlab/bench/experiment"
 	"watchlab/bench/internal/golden"
+	"watchlab/loadgen/apiserver"
 )
 
 const second = time.Second
@@ -44,8 +45,8 @@ func recorded() *controller.Play {
 			{At: 5 * second, Client: "a", Verb: "delete", Resource: pods, Key: "x/c", Code: 500, Out: 20},
 		},
 		Lags: []record.Lag{
-			{At: second, Client: "a", Resource: pods, Events: 3, Bytes: 100}, {At: second, Client: "a", Resource: sets, Events: 7, Bytes: 100},
-			{At: 2 * second, Client: "a", Resource: pods, Events: 1},
+			{At: second, Lag: apiserver.Lag{Client: "a", Resource: pods, Events: 3, Bytes: 100}}, {At: second, Lag: apiserver.Lag{Client: "a", Resource: sets, Events: 7, Bytes: 100}},
+			{At: 2 * second, Lag: apiserver.Lag{Client: "a", Resource: pods, Events: 1}},
 		},
 		// The process starts again between the second and the third sample.
 		Samples: []record.Sample{

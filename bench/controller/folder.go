@@ -89,9 +89,9 @@ func (o *Result) WriteBench(w io.Writer) error {
 			continue // The next run has other plans.
 		}
 		var values []stats.Value
-		for _, u := range units {
-			if v, ok := p.Figures[u.name]; ok {
-				values = append(values, stats.Value{Unit: u.name, Value: v})
+		for _, u := range Units {
+			if v, ok := p.Figures[u.Name]; ok {
+				values = append(values, stats.Value{Unit: u.Name, Value: v})
 			}
 		}
 		name := fmt.Sprintf("Controller/impl=%s/storm=%s/faults=%s", p.Program, o.Spec.Played(), fileName(p.Plan))

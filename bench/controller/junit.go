@@ -15,38 +15,35 @@ import (
 // The elements of JUnit's XML, as its readers agree on them.
 type (
 	junitSuites struct {
-		XMLName  xml.Name `xml:"testsuites"`
-		Name     string   `xml:"name,attr"`
-		Tests    int      `xml:"tests,attr"`
-		Failures int      `xml:"failures,attr"`
-		Errors   int      `xml:"errors,attr"`
-		Time     string   `xml:"time,attr"`
-		Suites   []junitSuite
+		XMLName  xml.Name     `xml:"testsuites"`
+		Name     string       `xml:"name,attr"`
+		Tests    int          `xml:"tests,attr"`
+		Failures int          `xml:"failures,attr"`
+		Errors   int          `xml:"errors,attr"`
+		Time     string       `xml:"time,attr"`
+		Suites   []junitSuite `xml:"testsuite"`
 	}
 	junitSuite struct {
-		XMLName   xml.Name `xml:"testsuite"`
-		Name      string   `xml:"name,attr"`
-		Tests     int      `xml:"tests,attr"`
-		Failures  int      `xml:"failures,attr"`
-		Errors    int      `xml:"errors,attr"`
-		Skipped   int      `xml:"skipped,attr"`
-		Time      string   `xml:"time,attr"`
-		Timestamp string   `xml:"timestamp,attr"`
-		Cases     []junitCase
+		Name      string      `xml:"name,attr"`
+		Tests     int         `xml:"tests,attr"`
+		Failures  int         `xml:"failures,attr"`
+		Errors    int         `xml:"errors,attr"`
+		Skipped   int         `xml:"skipped,attr"`
+		Time      string      `xml:"time,attr"`
+		Timestamp string      `xml:"timestamp,attr"`
+		Cases     []junitCase `xml:"testcase"`
 		took      time.Duration
 	}
 	junitCase struct {
-		XMLName   xml.Name `xml:"testcase"`
-		Name      string   `xml:"name,attr"`
-		Classname string   `xml:"classname,attr"`
-		Time      string   `xml:"time,attr"`
-		Failure   *junitFailure
+		Name      string        `xml:"name,attr"`
+		Classname string        `xml:"classname,attr"`
+		Time      string        `xml:"time,attr"`
+		Failure   *junitFailure `xml:"failure"`
 	}
 	junitFailure struct {
-		XMLName xml.Name `xml:"failure"`
-		Message string   `xml:"message,attr"`
-		Type    string   `xml:"type,attr"`
-		Text    string   `xml:",chardata"`
+		Message string `xml:"message,attr"`
+		Type    string `xml:"type,attr"`
+		Text    string `xml:",chardata"`
 	}
 )
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -61,13 +62,15 @@ type session struct {
 	notify   func(string)
 
 	clients  []string
+	others   []string // programs beside
 	server   server.Server
+	user     *userClient // nil without a workload
 	recorder *record.Recorder
 	faults   *fault.Injector
 	began    time.Time
 	beside   []*program.Program
 	foreign  int // watches that programs beside have opened before the controllers start
-	open     int // watches before the storm
+	opened   int // watches before the storm
 	programs []*replica
 	restarts sync.WaitGroup
 
@@ -75,28 +78,51 @@ type session struct {
 	samples []record.Sample
 	lags    []record.Lag
 	scrapes []record.Scrape
-	exits   []exit
+	exits   []exitAt
 }
 
 // play plays one play. The record is that of a failed play, too, as far as it went.
 func (p *session) play(ctx context.Context) (out record.Play, err error) {
-	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+	defer func() { err = errors.Join(err, p.close()) }()
+	if err := p.open(ctx); err != nil {
 		return out, err
 	}
-	var beside []string
-	for _, b := range p.spec.beside() {
-		beside = append(beside, b.Label)
+	observing, stopObserving := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	p.begin()
+	wg.Go(func() { p.watchLags(observing) })
+	for _, r := range p.programs {
+		wg.Go(func() { r.observe(observing, p.began) })
 	}
-	// They hold the tokens.
-	defer func() {
-		for _, client := range slices.Concat(p.clients, beside) {
-			dir := filepath.Join(p.dir, client)
-			err = errors.Join(err, os.RemoveAll(p.kubeconfig(client)), program.Clean(dir))
-			_ = os.Remove(dir) // if the program left it empty
-		}
-	}()
+	over, quiet, err := p.run(ctx)
+	end := time.Since(p.began)
+	stopObserving()
+	p.restarts.Wait()
+	wg.Wait()
+	p.stop()
+	out = record.Play{
+		Program: p.program.Label, Seed: p.seed, Faults: p.plan.faults, Phases: p.phases(), Over: over, Quiet: quiet, End: end,
+		Injections: p.faults.Log(), Lags: p.lags, Samples: p.samples, Scrapes: p.scrapes,
+	}
+	for _, e := range p.exits {
+		e.Exit.At = e.at.Sub(p.began)
+		out.Exits = append(out.Exits, e.Exit)
+	}
+	out.Accesses, out.Changes = p.recorder.Result()
+	return out, err
+}
+
+// open opens the server with what exists before the storm, and starts the programs, until their watches are open.
+func (p *session) open(ctx context.Context) error {
+	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+		return err
+	}
+	for _, b := range p.spec.beside() {
+		p.others = append(p.others, b.Label)
+	}
 	p.recorder = record.NewRecorder()
 	// The plan comes first: the record has it, and an injection the index in it.
+	var err error
 	p.faults, err = fault.NewHooked(slices.Concat(p.plan.faults, p.prepared.marks), p.seed, fault.Hooks{
 		Client: apiserver.ClientOf,
 		Crash: func(client string, down time.Duration) {
@@ -115,7 +141,7 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 		},
 	})
 	if err != nil {
-		return out, manifest.BadField("plans", err)
+		return manifest.BadField("plans", err)
 	}
 	var namespaces []string
 	if w := p.prepared.workload; w != nil {
@@ -125,58 +151,48 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
 	}
 	p.server, err = server.Open(p.spec.Server, server.Setup{
-		Clients: p.clients, Beside: beside, Changed: p.recorder.Observe, Dir: p.dir, Notify: p.notify,
+		Clients: p.clients, Beside: p.others, Changed: p.recorder.Observe, Dir: p.dir, Notify: p.notify,
 		// The recorder is outside of the faults: the record has what the client met.
 		Wrap: func(h http.Handler) http.Handler { return p.recorder.Wrap(p.faults.Wrap(h)) },
 		Seed: p.seed, Speed: p.spec.Speed, Storms: p.prepared.storms, Objects: p.prepared.objects, Stages: p.prepared.stages, Without: p.spec.without(),
 		Namespaces: namespaces,
 	})
 	if err != nil {
-		return out, err
+		return err
 	}
-	defer func() {
-		p.faults.Stop()
-		err = errors.Join(err, p.server.Close())
-	}()
-	user, err := p.user(ctx)
-	if err != nil {
-		return out, err
+	if p.user, err = p.newUser(ctx); err != nil {
+		return err
 	}
-	stopped := sync.OnceFunc(p.stop)
-	defer stopped()
 	if err := p.startBeside(ctx); err != nil {
-		return out, err
+		return err
 	}
 	if err := p.start(ctx); err != nil {
-		return out, err
+		return err
 	}
-	if err := p.awaitWatches(ctx); err != nil {
-		return out, err
-	}
-	observing, stopObserving := context.WithCancel(ctx)
-	var wg sync.WaitGroup
+	return p.awaitWatches(ctx)
+}
+
+// begin sets time zero.
+func (p *session) begin() {
 	p.began = time.Now()
 	p.recorder.Start(p.began)
-	wg.Go(func() { p.watchLags(observing) })
-	for _, r := range p.programs {
-		wg.Go(func() { r.observe(observing, p.began) })
+}
+
+// close ends what open has begun. The kubeconfigs hold tokens.
+func (p *session) close() (err error) {
+	p.stop()
+	if p.faults != nil {
+		p.faults.Stop()
 	}
-	over, quiet, err := p.run(ctx, user)
-	end := time.Since(p.began)
-	stopObserving()
-	p.restarts.Wait()
-	wg.Wait()
-	stopped()
-	out = record.Play{
-		Program: p.program.Label, Seed: p.seed, Faults: p.plan.faults, Phases: p.phases(), Over: over, Quiet: quiet, End: end,
-		Injections: p.faults.Log(), Lags: p.lags, Samples: p.samples, Scrapes: p.scrapes,
+	if p.server != nil {
+		err = p.server.Close()
 	}
-	for _, e := range p.exits {
-		e.Exit.At = e.at.Sub(p.began)
-		out.Exits = append(out.Exits, e.Exit)
+	for _, client := range slices.Concat(p.clients, p.others) {
+		dir := filepath.Join(p.dir, client)
+		err = errors.Join(err, os.RemoveAll(p.kubeconfig(client)), program.Clean(dir))
+		_ = os.Remove(dir) // if the program left it empty
 	}
-	out.Accesses, out.Changes = p.recorder.Result()
-	return out, err
+	return err
 }
 
 // userClient sends the requests of the workload.
@@ -185,8 +201,8 @@ type userClient struct {
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// user creates the initial objects of the workload.
-func (p *session) user(ctx context.Context) (*userClient, error) {
+// newUser creates the initial objects of the workload.
+func (p *session) newUser(ctx context.Context) (*userClient, error) {
 	if p.prepared.workload == nil {
 		return nil, nil
 	}
@@ -240,22 +256,23 @@ func (p *session) startBeside(ctx context.Context) error {
 			}
 		}()
 	}
-	for began := time.Now(); len(p.beside) > 0; {
-		open, ended, err := p.watches(ctx)
-		if err != nil {
-			return err
-		}
+	if len(p.beside) == 0 {
+		return nil
+	}
+	began := time.Now()
+	return poll(ctx, func() (bool, error) {
+		open, ended, err := p.server.Watches()
 		if n := open + ended; n > p.foreign {
 			p.foreign, began = n, time.Now()
 		}
-		if steady := time.Since(began); p.foreign > 0 && steady > 2*p.timing.steady || steady > besideTime {
-			return nil
-		}
-		if err := p.wait(ctx, pollPeriod); err != nil {
-			return err
-		}
-	}
-	return nil
+		steady := time.Since(began)
+		return p.foreign > 0 && steady > 2*p.timing.steady || steady > besideTime, err
+	})
+}
+
+// poll calls done until it returns true or an error, or ctx ends.
+func poll(ctx context.Context, done func() (bool, error)) error {
+	return wait.PollUntilContextCancel(ctx, pollPeriod, true, func(context.Context) (bool, error) { return done() })
 }
 
 // start starts the programs, or says how they connect.
@@ -290,35 +307,25 @@ func (p *session) stop() {
 	}
 }
 
-// watches returns the numbers of the programs' open and ended watches.
-func (p *session) watches(ctx context.Context) (open, ended int, err error) {
-	err = p.server.Await(ctx, func(o, e int) bool { open, ended = o, e; return true })
-	return open, ended, err
-}
-
 // awaitWatches waits until the programs have opened their first watches and open no more.
 func (p *session) awaitWatches(ctx context.Context) error {
 	began, seen := time.Now(), p.foreign
-	for changed := began; ; {
-		open, ended, err := p.watches(ctx)
+	changed := began
+	return poll(ctx, func() (bool, error) {
+		open, ended, err := p.server.Watches()
 		if err != nil {
-			return err
+			return false, err
 		}
 		if open+ended > seen {
 			seen, changed = open+ended, time.Now()
 		}
 		late := time.Since(began) >= p.spec.Warmup.Duration
-		switch {
-		case p.ended(), late && seen == p.foreign:
-			return p.blame()
-		case late, seen > p.foreign && time.Since(changed) >= p.timing.steady:
-			p.open = open
-			return nil
+		if p.ended() || late && seen == p.foreign {
+			return false, p.blame()
 		}
-		if err := p.wait(ctx, pollPeriod); err != nil {
-			return err
-		}
-	}
+		p.opened = open
+		return late || seen > p.foreign && time.Since(changed) >= p.timing.steady, nil
+	})
 }
 
 // ended reports whether a program has ended by itself.
@@ -339,20 +346,20 @@ func (p *session) blame() error {
 
 // run plays storm, workload and faults, and waits until the programs are quiet. It returns the times of
 // the end of the storm and of the last change.
-func (p *session) run(ctx context.Context, user *userClient) (over time.Duration, quiet *time.Duration, err error) {
+func (p *session) run(ctx context.Context) (over time.Duration, quiet *time.Duration, err error) {
 	if err := p.faults.Start(); err != nil {
 		return 0, nil, err
 	}
 	var wg sync.WaitGroup
 	var stormErr, userErr error
 	wg.Go(func() { stormErr = p.server.Play(ctx) })
-	if user != nil {
+	if u := p.user; u != nil {
 		keeping, stop := context.WithCancel(ctx)
 		var kept sync.WaitGroup
-		kept.Go(func() { p.prepared.workload.Keep(keeping, p.spec.Speed, user, user.mapper) })
+		kept.Go(func() { p.prepared.workload.Keep(keeping, p.spec.Speed, u, u.mapper) })
 		defer kept.Wait()
 		defer stop()
-		wg.Go(func() { userErr = p.prepared.workload.Play(ctx, p.spec.Speed, user, user.mapper) })
+		wg.Go(func() { userErr = p.prepared.workload.Play(ctx, p.spec.Speed, u, u.mapper) })
 	}
 	wg.Wait()
 	if err := errors.Join(stormErr, userErr); err != nil {
@@ -373,7 +380,7 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 	settling := time.Now()
 	var judged time.Time // last change of the state that unmet says something of
 	unmet := false
-	for {
+	err = poll(ctx, func() (bool, error) {
 		act := p.recorder.Activity()
 		quiet = nil
 		if min(time.Since(act.Changed), time.Since(settling)) >= p.quietTime() && time.Now().After(act.Again) && p.server.Quiet() {
@@ -392,12 +399,10 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 			time.Since(act.Useless) >= p.timing.quiet && time.Since(settling) >= 2*took
 		settled := p.spec.Settle.Duration + p.quietTime()
 		late := time.Since(settling) > settled && time.Since(act.Progress) > settled || time.Since(settling) > backlog*settled
-		if done || late || p.ended() && quiet != nil {
-			break
-		}
-		if err := p.wait(ctx, pollPeriod); err != nil {
-			return over, nil, err
-		}
+		return done || late || p.ended() && quiet != nil, nil
+	})
+	if err != nil {
+		return over, nil, err
 	}
 	return over, quiet, p.wait(ctx, p.timing.tail)
 }
@@ -405,19 +410,12 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 // awaitFaults waits for the end of the faults that writes have triggered, and for the writes that trigger the others
 // until no program changes anything.
 func (p *session) awaitFaults(ctx context.Context) error {
-	for began := time.Now(); time.Since(began) < p.spec.Settle.Duration; {
+	began := time.Now()
+	return poll(ctx, func() (bool, error) {
 		rest, due := p.faults.Pending()
-		if last := p.recorder.Activity().Changed; due && time.Since(last) > p.timing.quiet && time.Since(began) > p.timing.quiet {
-			due = false
-		}
-		if rest == 0 && !due {
-			return nil
-		}
-		if err := p.wait(ctx, pollPeriod); err != nil {
-			return err
-		}
-	}
-	return nil
+		quiet := min(time.Since(p.recorder.Activity().Changed), time.Since(began)) > p.timing.quiet
+		return rest == 0 && (!due || quiet) || time.Since(began) >= p.spec.Settle.Duration, nil
+	})
 }
 
 // unmet reports whether the state so far is not the final one that the rules ask for.
@@ -430,15 +428,11 @@ func (p *session) unmet() bool {
 // reopened waits until the programs have as many watches as before the storm. While a client waits to open a
 // watch again it is not done, although all is quiet.
 func (p *session) reopened(ctx context.Context) error {
-	for began := time.Now(); time.Since(began) < reopening && !p.ended(); {
-		if open, _, err := p.watches(ctx); err != nil || open >= p.open {
-			return err
-		}
-		if err := p.wait(ctx, pollPeriod); err != nil {
-			return err
-		}
-	}
-	return nil
+	began := time.Now()
+	return poll(ctx, func() (bool, error) {
+		open, _, err := p.server.Watches()
+		return open >= p.opened || p.ended() || time.Since(began) >= reopening, err
+	})
 }
 
 // quietTime is the time without a change after which the programs are done. A program whose requests have
@@ -505,21 +499,20 @@ func (p *session) again(ctx context.Context, r *replica, down time.Duration) {
 
 // watchLags observes the watches.
 func (p *session) watchLags(ctx context.Context) {
-	ticker := time.NewTicker(p.timing.sampling)
-	defer ticker.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(context.Context) {
 		lags := p.server.Lags()
 		at := time.Since(p.began)
-		p.mu.Lock()
-		for _, l := range lags {
-			l.At = at
-			p.lags = append(p.lags, l)
-		}
-		p.mu.Unlock()
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+		p.note(func() {
+			for _, l := range lags {
+				p.lags = append(p.lags, record.Lag{At: at, Lag: l})
+			}
+		})
+	}, p.timing.sampling)
+}
+
+// note lets f note what mu guards.
+func (p *session) note(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
 )
@@ -78,19 +80,16 @@ func (r *replica) start() error {
 	r.current = started
 	r.watched.Go(func() {
 		exit := started.Exit()
-		r.session.exited(r.options.Client, exit)
+		// Ends before the storm have negative times.
+		r.session.note(func() {
+			e := record.Exit{Client: r.options.Client, Planned: exit.Planned, Status: exit.Status}
+			r.session.exits = append(r.session.exits, exitAt{exit.At, e})
+		})
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.fatal = r.fatal || !exit.Planned
 	})
 	return nil
-}
-
-// exited notes the end of a process. Ends before the storm have negative times.
-func (p *session) exited(client string, e program.Exit) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.exits = append(p.exits, exit{e.At, record.Exit{Client: client, Planned: e.Planned, Status: e.Status}})
 }
 
 // kill kills the process and waits for its end.
@@ -109,13 +108,7 @@ func (r *replica) running() *program.Program {
 
 // observe samples the processes, one after the other, until ctx ends.
 func (r *replica) observe(ctx context.Context, began time.Time) {
-	for ctx.Err() == nil {
-		r.observeOne(ctx, r.running(), began)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pollPeriod):
-		}
-	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) { r.observeOne(ctx, r.running(), began) }, pollPeriod)
 }
 
 // observeOne samples a process and scrapes its metrics, now and in each second, until it ends.
@@ -144,11 +137,12 @@ func (r *replica) observeOne(ctx context.Context, process *program.Program, bega
 			}
 			if err == nil {
 				sample.Goroutines = int(values["go_goroutines"])
-				r.session.scraped(record.Scrape{At: at, Client: r.options.Client, Values: values})
+				scrape := record.Scrape{At: at, Client: r.options.Client, Values: values}
+				r.session.note(func() { r.session.scrapes = append(r.session.scrapes, scrape) })
 			}
 		}
 		if sample.At = at; ok {
-			r.session.sampled(sample)
+			r.session.note(func() { r.session.samples = append(r.session.samples, sample) })
 		}
 		select {
 		case <-ctx.Done():
@@ -175,18 +169,6 @@ func (p *session) scraper(client, own string) *program.Scraper {
 		return nil
 	}
 	return s
-}
-
-func (p *session) sampled(s record.Sample) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.samples = append(p.samples, s)
-}
-
-func (p *session) scraped(s record.Scrape) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.scrapes = append(p.scrapes, s)
 }
 
 // close stops the process for good and waits for its end.
@@ -245,8 +227,8 @@ func lastLines(of program.Options) string {
 	return fmt.Sprintf(" (its log ends with: %s)%s", last, hint)
 }
 
-// exit is the end of a process with its time of day.
-type exit struct {
+// exitAt is the end of a process with its time of day.
+type exitAt struct {
 	at time.Time
 	record.Exit
 }

@@ -31,6 +31,17 @@ type Options struct {
 	timing timing // zero for the default
 }
 
+// complete fills in what may be nil.
+func (o Options) complete() Options {
+	if o.Notify == nil {
+		o.Notify = func(string) {}
+	}
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
+	}
+	return o
+}
+
 // Progress is the state of a run.
 type Progress struct {
 	Play, Plays int    // number of the play, from 1, and of all planned
@@ -78,18 +89,13 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if spec.Attach {
 		spec.Programs = []Program{{Label: New}}
 	}
-	if opts.Notify == nil {
-		opts.Notify = func(string) {}
-	}
+	opts = opts.complete()
 	ready, err := prepare(ctx, spec, opts.Stdin)
 	if err != nil {
 		return nil, err
 	}
 	for _, line := range manifest.Settle(ready.objects) {
 		opts.Notify(line)
-	}
-	if opts.Progress == nil {
-		opts.Progress = func(Progress) {}
 	}
 	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[faultless]*verdict.Outcome{}, suggested: map[faultless][]plan{}, varied: map[faultless]bool{}, result: &Result{
 		Spec: spec.redacted(), Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
@@ -302,9 +308,9 @@ func (o *Result) compare() {
 	var cells []cell
 	values := map[cell]map[string][]float64{}
 	for _, p := range o.Plays {
-		for _, unit := range units {
-			c := cell{p.Plan, unit.name}
-			v, ok := p.Figures[unit.name]
+		for _, unit := range Units {
+			c := cell{p.Plan, unit.Name}
+			v, ok := p.Figures[unit.Name]
 			if !ok {
 				continue
 			}

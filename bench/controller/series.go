@@ -8,6 +8,7 @@ import (
 
 	"watchlab/bench/controller/record"
 	"watchlab/bench/controller/rules"
+	"watchlab/loadgen/apiserver"
 )
 
 // The names of the series of a play.
@@ -77,8 +78,7 @@ func series(p *record.Play, reactions []rules.Reaction) []Series {
 // rates adds the requests of each second of the play, by verb.
 func (s *seriesSet) rates(p *record.Play) {
 	verbs := map[string][]float64{}
-	for i := range p.Accesses {
-		a := &p.Accesses[i]
+	for a := range record.Each(p.Accesses) {
 		if verbs[a.Verb] == nil {
 			verbs[a.Verb] = make([]float64, int(p.End/time.Second)+1)
 		}
@@ -98,10 +98,10 @@ func (s *seriesSet) rates(p *record.Play) {
 func (s *seriesSet) lags(lags []record.Lag) {
 	for i := 0; i < len(lags); {
 		at := lags[i].At
-		most := map[string]record.Lag{}
+		most := map[string]apiserver.Lag{}
 		for ; i < len(lags) && lags[i].At == at; i++ {
 			l := lags[i]
-			most[l.Client] = record.Lag{Events: max(most[l.Client].Events, l.Events), Bytes: max(most[l.Client].Bytes, l.Bytes)}
+			most[l.Client] = apiserver.Lag{Events: max(most[l.Client].Events, l.Events), Bytes: max(most[l.Client].Bytes, l.Bytes)}
 		}
 		for _, c := range slices.Sorted(maps.Keys(most)) {
 			s.add(SeriesLag, "events", c, at, float64(most[c].Events))

@@ -178,36 +178,30 @@ func (p plan) text() string {
 // plansOf returns the fault plans for a storm of a length.
 func plansOf(texts []string, length time.Duration) ([]plan, error) {
 	var plans []plan
-	add := func(p plan) error {
-		if slices.ContainsFunc(plans, func(have plan) bool { return have.name == p.name }) {
-			return manifest.BadField("plans", fmt.Errorf("%s is given twice", p.name))
-		}
-		plans = append(plans, p)
-		return nil
-	}
 	for _, text := range texts {
-		var err error
+		var made []plan
 		switch text {
 		case PlanNone, PlanExplore:
-			err = add(plan{name: text})
+			made = []plan{{name: text}}
 		case PlanAll:
-			err = add(plan{PlanAll, fault.Cycle(length/time.Duration(len(fault.Names())+1), 1)})
+			made = []plan{{PlanAll, fault.Cycle(length/time.Duration(len(fault.Names())+1), 1)}}
 		case PlanEach:
+			third := fault.Duration(length / 3)
 			for _, name := range fault.Names() {
-				third := fault.Duration(length / 3)
-				if err = add(plan{string(name), []fault.Spec{{Name: name, At: third, Every: third, Count: 2}}}); err != nil {
-					return nil, err
-				}
+				made = append(made, plan{string(name), []fault.Spec{{Name: name, At: third, Every: third, Count: 2}}})
 			}
 		default:
-			var faults []fault.Spec
-			if faults, err = fault.ParseAll(text); err != nil {
+			faults, err := fault.ParseAll(text)
+			if err != nil {
 				return nil, manifest.BadField("plans", err)
 			}
-			err = add(plan{planName(text), faults})
+			made = []plan{{planName(text), faults}}
 		}
-		if err != nil {
-			return nil, err
+		for _, p := range made {
+			if slices.ContainsFunc(plans, func(have plan) bool { return have.name == p.name }) {
+				return nil, manifest.BadField("plans", fmt.Errorf("%s is given twice", p.name))
+			}
+			plans = append(plans, p)
 		}
 	}
 	return plans, nil

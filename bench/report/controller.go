@@ -255,19 +255,19 @@ func median(values []float64, format func(float64) string) string {
 func playsTable(o *controller.Result, groups []playGroup) *chart.Table {
 	t := chart.NewTable("Figures of a play, medians of the rounds", []string{"program", "faults"})
 	t.Labels = 1
-	for _, unit := range controller.Units() {
-		t.Figures(controller.Title(unit))
+	for _, unit := range controller.Units {
+		t.Figures(unit.Title)
 	}
 	for _, g := range groups {
 		line := []string{g.program, g.plan}
-		for _, unit := range controller.Units() {
+		for _, unit := range controller.Units {
 			var values []float64
 			for _, p := range g.plays {
-				if v, ok := p.Figures[unit]; ok {
+				if v, ok := p.Figures[unit.Name]; ok {
 					values = append(values, v)
 				}
 			}
-			line = append(line, median(values, unitFormat(unit)))
+			line = append(line, median(values, unitFormat(unit.Name)))
 		}
 		t.Add(line...)
 	}

@@ -33,10 +33,7 @@ const (
 
 // Names returns the built-in workloads.
 func Names() []string {
-	files, err := builtin.ReadDir("builtin")
-	if err != nil {
-		panic(err) // The folder is embedded.
-	}
+	files, _ := builtin.ReadDir("builtin") // embedded
 	var names []string
 	for _, f := range files {
 		names = append(names, strings.TrimSuffix(f.Name(), ".yaml"))
@@ -60,21 +57,16 @@ func Names() []string {
 // list of the object, as in spec.template.spec.containers[0].image. delete deletes a random share (default: all).
 // Unknown fields are errors. An error is a [*manifest.Error].
 func Read(name string, seed int64) (*Workload, error) {
-	if slices.Contains(Names(), name) {
-		data, err := builtin.ReadFile("builtin/" + name + ".yaml")
-		if err != nil {
-			return nil, err
-		}
-		return parse(name, "", data, seed)
-	}
-	data, err := os.ReadFile(name)
+	dir := ""
+	data, err := builtin.ReadFile("builtin/" + name + ".yaml")
 	if err != nil {
-		if p, ok := errors.AsType[*os.PathError](err); ok {
-			err = p.Err // The name precedes the message.
-		}
-		return nil, &manifest.Error{File: name, Err: fmt.Errorf("%w (built in: %s)", err, strings.Join(Names(), ", "))}
+		dir = filepath.Dir(name)
+		data, err = os.ReadFile(name)
 	}
-	return parse(name, filepath.Dir(name), data, seed)
+	if p, ok := errors.AsType[*os.PathError](err); ok { // The name precedes the message.
+		return nil, &manifest.Error{File: name, Err: fmt.Errorf("%w (built in: %s)", p.Err, strings.Join(Names(), ", "))}
+	}
+	return parse(name, dir, data, seed)
 }
 
 // The form of a file.

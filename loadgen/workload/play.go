@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -68,13 +69,10 @@ func (w *Workload) Play(ctx context.Context, speed float64, client dynamic.Inter
 			}
 		})
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for i := range w.actions {
 		a := &w.actions[i]
-		timer.Reset(time.Until(began.Add(time.Duration(float64(a.At) / speed))))
 		select {
-		case <-timer.C:
+		case <-time.After(time.Until(began.Add(time.Duration(float64(a.At) / speed)))):
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
@@ -182,9 +180,5 @@ func resourceOf(client dynamic.Interface, mapper meta.RESTMapper, o *unstructure
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		return client.Resource(mapping.Resource), nil
 	}
-	namespace := o.GetNamespace()
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
-	return client.Resource(mapping.Resource).Namespace(namespace), nil
+	return client.Resource(mapping.Resource).Namespace(cmp.Or(o.GetNamespace(), metav1.NamespaceDefault)), nil
 }

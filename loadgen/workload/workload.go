@@ -139,14 +139,13 @@ func (g *group) plan(w *Workload, rng *rand.Rand) {
 		}
 	}
 	born := make([]time.Duration, len(all)) // 0 for those that exist at first
-	if g.create == nil {
-		w.initial = append(w.initial, all...)
-	}
 	for i, o := range all {
-		if g.create != nil {
-			born[i] = g.create.time(i)
-			w.actions = append(w.actions, Action{At: born[i], Verb: Create, Object: o})
+		if g.create == nil {
+			w.initial = append(w.initial, o)
+			continue
 		}
+		born[i] = g.create.time(i)
+		w.actions = append(w.actions, Action{At: born[i], Verb: Create, Object: o})
 	}
 	dies := map[int]time.Duration{}
 	if d := g.delete; d != nil {
@@ -195,16 +194,7 @@ func (c *change) patches(n, i int, o map[string]any) (all []any) {
 			operations = append(operations, map[string]any{"op": op, "path": pointer(s.path), "value": value})
 			continue
 		}
-		at := out
-		for _, name := range s.path[:len(s.path)-1] {
-			next, ok := at[name].(map[string]any)
-			if !ok {
-				next = map[string]any{}
-				at[name] = next
-			}
-			at = next
-		}
-		at[s.path[len(s.path)-1]] = value
+		_ = unstructured.SetNestedField(out, value, s.path...) // What is below a field with a value is none.
 	}
 	if len(out) > 0 {
 		all = append(all, out)

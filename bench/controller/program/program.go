@@ -170,13 +170,10 @@ func newCommand(command []string) (*exec.Cmd, error) {
 
 // environment returns that of this process without what would lead a client to another API server.
 func environment(o Options) []string {
+	leading := []string{"KUBECONFIG", "KUBERNETES_MASTER", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		name, _, _ := strings.Cut(s, "=")
-		switch name {
-		case "KUBECONFIG", "KUBERNETES_MASTER", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT":
-			return true
-		}
-		return false
+		return slices.Contains(leading, name)
 	})
 	if o.InCluster == nil && o.Kubeconfig != "" {
 		env = append(env, "KUBECONFIG="+o.Kubeconfig)

@@ -107,19 +107,12 @@ func parse(body []byte) (map[string]float64, error) {
 			continue
 		}
 		for _, m := range f.Metric {
-			switch {
-			case m.Counter != nil:
-				values[name] += m.Counter.GetValue()
-			case m.Gauge != nil:
-				values[name] += m.Gauge.GetValue()
-			case m.Untyped != nil:
-				values[name] += m.Untyped.GetValue()
-			case m.Histogram != nil:
-				values[name+"_sum"] += m.Histogram.GetSampleSum()
-				values[name+"_count"] += float64(m.Histogram.GetSampleCount())
-			case m.Summary != nil:
-				values[name+"_sum"] += m.Summary.GetSampleSum()
-				values[name+"_count"] += float64(m.Summary.GetSampleCount())
+			// It has one of them. The values of the others are 0.
+			if m.Histogram != nil || m.Summary != nil {
+				values[name+"_sum"] += m.GetHistogram().GetSampleSum() + m.GetSummary().GetSampleSum()
+				values[name+"_count"] += float64(m.GetHistogram().GetSampleCount() + m.GetSummary().GetSampleCount())
+			} else {
+				values[name] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
 			}
 		}
 	}

@@ -10,13 +10,17 @@
 package record
 
 import (
+	"cmp"
+	"iter"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/storm"
 )
@@ -48,6 +52,22 @@ type Play struct {
 	Samples    []Sample          `json:"-"`
 	Scrapes    []Scrape          `json:"-"`
 	Exits      []Exit            `json:"exits,omitempty"`
+}
+
+// Each visits the items of a list in place: they are large.
+func Each[T any](list []T) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for i := range list {
+			if !yield(&list[i]) {
+				return
+			}
+		}
+	}
+}
+
+// Arrivals are the accesses in order of their arrival.
+func (p *Play) Arrivals() []Access {
+	return slices.SortedStableFunc(slices.Values(p.Accesses), func(a, b Access) int { return cmp.Compare(a.At, b.At) })
 }
 
 // Clients are the names of the replicas that have sent requests.
@@ -133,11 +153,8 @@ func (c *Change) Background() bool { return c.Lock || background(c.Resource.Reso
 
 // Lag is how far one open watch was behind at a time.
 type Lag struct {
-	At       time.Duration
-	Client   string
-	Resource schema.GroupVersionResource
-	Events   int   // visible and not written to the connection
-	Bytes    int64 // written and not taken by the client: the send queue of the connection
+	At time.Duration
+	apiserver.Lag
 }
 
 // Sample is the state of a program's process at a time.

@@ -137,17 +137,11 @@ func (r *Recorder) learn(o ID, version uint64) { r.known[o] = max(r.known[o], ve
 // Write of a watch on as it is, so that frames stay whole.
 func (r *Recorder) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		client := apiserver.ClientOf(req.Context())
-		if client == "" {
-			next.ServeHTTP(w, req)
-			return
-		}
 		access, ok := parse(req)
-		if !ok {
+		if access.Client = apiserver.ClientOf(req.Context()); access.Client == "" || !ok {
 			next.ServeHTTP(w, req)
 			return
 		}
-		access.Client = client
 		f := r.begin(access, w)
 		// A handler that aborts the answer panics.
 		defer r.end(f, req)
@@ -181,7 +175,7 @@ func (r *Recorder) begin(access Access, w http.ResponseWriter) *flight {
 func (r *Recorder) end(f *flight, req *http.Request) {
 	r.mu.Lock() // Result reads an open watch.
 	f.Took = time.Since(r.base) - f.At
-	f.fill()
+	f.Code, f.Out = int(f.code.Load()), f.out.Load() // An aborted answer has no code if nothing was written.
 	r.mu.Unlock()
 	if f.body != nil {
 		f.In = max(f.In, req.ContentLength)
@@ -355,11 +349,6 @@ func (f *flight) Write(b []byte) (int, error) {
 		f.answer = append(f.answer, b...)
 	}
 	return n, err
-}
-
-// fill sets the outcome of the answer. An aborted answer has no code if nothing was written.
-func (f *flight) fill() {
-	f.Code, f.Out = int(f.code.Load()), f.out.Load()
 }
 
 // body is the body of a request. A proxy's transport may read on after the handler has returned.

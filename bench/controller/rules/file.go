@@ -141,35 +141,31 @@ func Parse(file string, data []byte) (*Rules, error) {
 }
 
 func (r *Rules) fill(form fileForm) error {
-	for i, f := range form.Rules {
-		p := parser{path: fmt.Sprintf("rules.%d", i)}
-		next := f.rule(&p)
+	unique := func(f ruleForm, p *parser) rule {
+		next := f.rule(p)
 		if slices.ContainsFunc(r.rules, func(other rule) bool { return other.name == next.name }) {
 			p.bad("name", "%q twice; give one of them another name", next.name)
 		}
+		return next
+	}
+	err := cmp.Or(
+		fill(&r.rules, "rules", form.Rules, unique), fill(&r.nevers, "never", form.Never, neverForm.never), fill(&r.finals, "final", form.Final, finalForm.final),
+	)
+	if err == nil && len(r.rules)+len(r.nevers)+len(r.finals) == 0 {
+		err = errors.New("neither rules nor never nor final")
+	}
+	return err
+}
+
+// fill parses the entries of a list of a file.
+func fill[F, T any](out *[]T, list string, forms []F, parse func(F, *parser) T) error {
+	for i, f := range forms {
+		p := parser{path: fmt.Sprintf("%s.%d", list, i)}
+		next := parse(f, &p)
 		if p.err != nil {
 			return p.err
 		}
-		r.rules = append(r.rules, next)
-	}
-	for i, f := range form.Never {
-		p := parser{path: fmt.Sprintf("never.%d", i)}
-		next := f.never(&p)
-		if p.err != nil {
-			return p.err
-		}
-		r.nevers = append(r.nevers, next)
-	}
-	for i, f := range form.Final {
-		p := parser{path: fmt.Sprintf("final.%d", i)}
-		next := f.final(&p)
-		if p.err != nil {
-			return p.err
-		}
-		r.finals = append(r.finals, next)
-	}
-	if len(r.rules)+len(r.nevers)+len(r.finals) == 0 {
-		return errors.New("neither rules nor never nor final")
+		*out = append(*out, next)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"sort"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -35,10 +34,8 @@ func (r *Rules) Check(p *record.Play) []Violation {
 
 // happened returns the events that must not come.
 func (x *index) happened(n *never) (out []Violation) {
-	m := matcher{rule: &n.rule, resources: map[schema.GroupResource]bool{}}
-	for i := range x.play.Changes {
-		c := &x.play.Changes[i]
-		ok, err := m.matches(c)
+	for c := range record.Each(x.play.Changes) {
+		ok, err := n.matches(c)
 		if err != nil {
 			return append(out, Violation{n.name, c.ID().String(), "when: " + err.Error(), c})
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,14 +16,6 @@ import (
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/storm"
 )
-
-// split returns the parts of a key.
-func split(key string) (namespace, name string) {
-	if namespace, name, ok := strings.Cut(key, "/"); ok {
-		return namespace, name
-	}
-	return "", key
-}
 
 // owner is an owner of an object, or an owner's owner.
 type owner struct {

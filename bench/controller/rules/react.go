@@ -7,8 +7,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/controller/record"
 )
@@ -28,7 +28,6 @@ func (r *Rules) Reactions(p *record.Play) []Reaction {
 
 // react returns the reactions to a rule, and the violations of its limit and of its expression.
 func (x *index) react(r *rule) ([]Reaction, []Violation) {
-	m := matcher{rule: r, resources: map[schema.GroupResource]bool{}}
 	var targets []*target
 	for i := range r.expect {
 		targets = append(targets, x.target(&r.expect[i]))
@@ -36,9 +35,8 @@ func (x *index) react(r *rule) ([]Reaction, []Violation) {
 	var reactions []Reaction
 	var violations []Violation
 	failed := false
-	for i := range x.play.Changes {
-		c := &x.play.Changes[i]
-		ok, err := m.matches(c)
+	for c := range record.Each(x.play.Changes) {
+		ok, err := r.matches(c)
 		if err != nil {
 			// One is enough: the others fail alike.
 			if !failed {
@@ -71,49 +69,31 @@ func (x *index) react(r *rule) ([]Reaction, []Violation) {
 			reaction.Latency = answer.At - c.Intended
 		}
 		reactions = append(reactions, reaction)
-		if v, late := x.late(r, &reaction, alive); late {
-			violations = append(violations, v)
+		if text := x.late(r, &reaction, alive); text != "" {
+			violations = append(violations, Violation{r.name, c.ID().String(), text, c})
 		}
 	}
 	return reactions, violations
 }
 
-// late returns the violation of a rule's limit.
-func (x *index) late(r *rule, reaction *Reaction, alive bool) (Violation, bool) {
-	c := reaction.Event
-	v := Violation{Rule: r.name, Object: c.ID().String(), Last: c}
+// late says how a reaction violates the rule's limit; empty if it does not.
+func (x *index) late(r *rule, reaction *Reaction, alive bool) string {
 	switch {
 	case r.within == 0:
-		return v, false
 	case reaction.Answer != nil && reaction.Latency > r.within:
-		v.Text = fmt.Sprintf("answer (%s) after %v, want within %v", r.expects, reaction.Latency.Round(time.Millisecond), r.within)
-		return v, true
-	case reaction.Answer == nil && alive && x.play.End-c.Intended > r.within:
-		v.Text = fmt.Sprintf("no answer (%s), want within %v", r.expects, r.within)
-		return v, true
+		return fmt.Sprintf("answer (%s) after %v, want within %v", r.expects, reaction.Latency.Round(time.Millisecond), r.within)
+	case reaction.Answer == nil && alive && x.play.End-reaction.Event.Intended > r.within:
+		return fmt.Sprintf("no answer (%s), want within %v", r.expects, r.within)
 	}
-	return v, false
+	return ""
 }
 
-// matcher selects the events of a rule.
-type matcher struct {
-	rule      *rule
-	resources map[schema.GroupResource]bool // that match
-}
-
-func (m *matcher) matches(c *record.Change) (bool, error) {
-	r := m.rule
-	if c.Intended < 0 || !m.by(c.By) || len(r.after.types) > 0 && !slices.Contains(r.after.types, c.Type) {
-		return false, nil
-	}
-	resource := c.Resource.GroupResource()
-	match, known := m.resources[resource]
-	if !known {
-		match = r.after.resource.matches(resource)
-		m.resources[resource] = match
-	}
+// matches reports whether a change is an event of the rule.
+func (r *rule) matches(c *record.Change) (bool, error) {
 	switch {
-	case !match:
+	case c.Intended < 0, !r.counts(c.By), len(r.after.types) > 0 && !slices.Contains(r.after.types, c.Type):
+		return false, nil
+	case !r.after.resource.matches(c.Resource.GroupResource()):
 		return false, nil
 	case c.Type == watch.Modified && r.after.resource == "*" && heartbeat(c.Before, c.Object):
 		return false, nil
@@ -135,14 +115,15 @@ func (m *matcher) matches(c *record.Change) (bool, error) {
 	return r.when.holds(object, before)
 }
 
-func (m *matcher) by(client string) bool {
+// counts reports whether the changes of a client, or of another source, are events.
+func (r *rule) counts(client string) bool {
 	switch client {
 	case record.ByManifest:
 		return false
 	case "", record.ByStorm, record.ByWorkload, record.ByLifecycle:
-		return m.rule.by == nil || slices.Contains(m.rule.by, client)
+		return r.by == nil || slices.Contains(r.by, client)
 	}
-	return slices.Contains(m.rule.by, controllers)
+	return slices.Contains(r.by, controllers)
 }
 
 // target finds the writes that a form of expect asks for. Its lists hold the writes by arrival.
@@ -169,7 +150,7 @@ func (x *index) target(a *answer) *target {
 		if !a.asksFor(w) || !a.resource.matches(k.Resource) {
 			continue
 		}
-		namespace, name := split(k.Key)
+		namespace, name, _ := cache.SplitMetaNamespaceKey(k.Key)
 		switch a.relation {
 		case itself, itsOwner, ownsIt:
 			t.objects[k] = append(t.objects[k], i)
@@ -217,7 +198,7 @@ func (t *target) find(c *record.Change, object metav1.Object) (first *record.Acc
 		look(t.objects[k])
 	}
 	k := c.ID()
-	namespace, name := split(k.Key)
+	namespace, name, _ := cache.SplitMetaNamespaceKey(k.Key)
 	switch t.relation {
 	case itself:
 		one(k)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/controller/record"
 	"watchlab/bench/internal/golden"
@@ -136,7 +137,7 @@ func playOf(t testing.TB, script string) *record.Play {
 			next = before.DeepCopy()
 			c.Before = typed(t, resource, before)
 		}
-		namespace, objectName := split(key)
+		namespace, objectName, _ := cache.SplitMetaNamespaceKey(key)
 		next.SetNamespace(namespace)
 		next.SetName(objectName)
 		next.SetResourceVersion(strconv.FormatUint(c.Version, 10))

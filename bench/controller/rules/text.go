@@ -129,14 +129,8 @@ func (a *answer) target(words []string) (ok bool, err error) {
 	case len(words) < 3:
 		return false, nil
 	}
-	switch rest := strings.Join(words[1:], " "); {
-	case rest == "that owns it":
-		a.relation = ownsIt
-	case rest == "it owns":
-		a.relation = itOwns
-	case rest == "of the same name":
-		a.relation = sameName
-	default:
+	related := map[string]relation{"that owns it": ownsIt, "it owns": itOwns, "of the same name": sameName}
+	if a.relation, ok = related[strings.Join(words[1:], " ")]; !ok {
 		return false, nil
 	}
 	a.resource, err = parsePattern(words[0])

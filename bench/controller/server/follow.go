@@ -16,8 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/apiserver"
@@ -28,7 +30,7 @@ import (
 // madeObject is an object that was made in the play.
 type madeObject struct {
 	resource schema.GroupVersionResource
-	uid      string
+	uid      types.UID
 	at       int // number of the object
 }
 
@@ -214,7 +216,7 @@ func (f *follower) report(t watch.EventType, u *unstructured.Unstructured) error
 	if f.last = c.At; c.Intended.IsZero() {
 		c.Intended = c.At
 	}
-	s.note(c, string(u.GetUID()), ok)
+	s.note(c, u, ok)
 	s.setup.Changed(c)
 	if s.cluster != nil {
 		s.cluster.Observe(c)
@@ -226,7 +228,7 @@ func (f *follower) report(t watch.EventType, u *unstructured.Unstructured) error
 }
 
 // note remembers what was made in the play.
-func (s *actual) note(c apiserver.Change, uid string, ours bool) {
+func (s *actual) note(c apiserver.Change, u *unstructured.Unstructured, ours bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := record.ID{Resource: c.Resource.GroupResource(), Key: c.Key}
@@ -234,7 +236,7 @@ func (s *actual) note(c apiserver.Change, uid string, ours bool) {
 	case c.Type == watch.Deleted:
 		delete(s.made, id)
 	case c.Type == watch.Added && ours:
-		s.made[id] = madeObject{c.Resource, uid, len(s.made)}
+		s.made[id] = madeObject{c.Resource, u.GetUID(), len(s.made)}
 	}
 }
 
@@ -316,44 +318,33 @@ func (s *actual) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
 	defer cancel()
 	for _, o := range all {
-		namespace, name := apart(o.Key)
+		namespace, name, _ := cache.SplitMetaNamespaceKey(o.Key)
 		client := s.client.Resource(o.resource).Namespace(namespace)
 		err := client.Delete(ctx, name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: new(types.UID(o.uid))}, PropagationPolicy: new(metav1.DeletePropagationBackground),
+			Preconditions: &metav1.Preconditions{UID: &o.uid}, PropagationPolicy: new(metav1.DeletePropagationBackground),
 		})
 		if err != nil {
 			continue // It is gone, or named below.
 		}
-		if kept, err := client.Get(ctx, name, metav1.GetOptions{}); err == nil && string(kept.GetUID()) == o.uid && len(kept.GetFinalizers()) > 0 {
+		if kept, err := client.Get(ctx, name, metav1.GetOptions{}); err == nil && kept.GetUID() == o.uid && len(kept.GetFinalizers()) > 0 {
 			kept.SetFinalizers(nil)
 			_, _ = client.Update(ctx, kept, metav1.UpdateOptions{})
 		}
 	}
 	// The watches go on, and see them go.
-	for {
-		var left []string
+	var left []string
+	err := wait.PollUntilContextCancel(ctx, pollPeriod, true, func(context.Context) (bool, error) {
 		s.mu.Lock()
+		defer s.mu.Unlock()
+		left = nil
 		for id := range s.made {
 			left = append(left, id.String())
 		}
-		s.mu.Unlock()
-		if len(left) == 0 {
-			return nil
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			slices.Sort(left)
-			return fmt.Errorf("not deleted in %v after the play: %s", cleanTime, strings.Join(left, ", "))
-		}
+		return len(left) == 0, nil
+	})
+	if err != nil {
+		slices.Sort(left)
+		return fmt.Errorf("not deleted in %v after the play: %s", cleanTime, strings.Join(left, ", "))
 	}
-}
-
-// apart splits a key, which has no namespace for objects of the cluster.
-func apart(key string) (namespace, name string) {
-	namespace, name, ok := strings.Cut(key, "/")
-	if !ok {
-		return "", key
-	}
-	return namespace, name
+	return nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"watchlab/bench/controller/record"
@@ -102,17 +104,12 @@ func (s *actual) createOne(w *writer, u *unstructured.Unstructured) error {
 
 // await tries until there is no error, for as long as a definition may take to be served.
 func (s *actual) await(try func() error) error {
-	for began := time.Now(); ; {
-		err := try()
-		if err == nil || time.Since(began) > servedTime {
-			return err
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-s.ctx.Done():
-			return s.ctx.Err()
-		}
-	}
+	var err error
+	_ = wait.PollUntilContextTimeout(s.ctx, pollPeriod, servedTime, true, func(context.Context) (bool, error) {
+		err = try()
+		return err == nil, nil
+	})
+	return cmp.Or(s.ctx.Err(), err)
 }
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
@@ -30,6 +31,8 @@ const (
 	readyTime = 2 * time.Minute
 	// stopTime is the time from SIGTERM to SIGKILL.
 	stopTime = 10 * time.Second
+	// pollPeriod is the time between two looks at what takes its time.
+	pollPeriod = 100 * time.Millisecond
 
 	loopback = "127.0.0.1"
 )
@@ -184,25 +187,20 @@ func (p *Plane) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
-	defer cancel()
-	for at := 0; ; {
-		_, err := client.RESTClient().Get().AbsPath(readyPaths[at]).DoRaw(ctx)
-		if err == nil {
-			if at++; at == len(readyPaths) {
-				return nil
+	var last error
+	at := 0
+	err = wait.PollUntilContextTimeout(ctx, pollPeriod, readyTime, true, func(ctx context.Context) (bool, error) {
+		for ; at < len(readyPaths); at++ {
+			if _, last = client.RESTClient().Get().AbsPath(readyPaths[at]).DoRaw(ctx); last != nil {
+				return false, p.Ended()
 			}
-			continue
 		}
-		if err := p.Ended(); err != nil {
-			return err
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("not ready in %v: %w", readyTime, err)
-		}
+		return true, nil
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("not ready in %v: %w", readyTime, last)
 	}
+	return err
 }
 
 // Ended returns an error with the last lines of a program that has ended before Stop. Otherwise it returns nil.

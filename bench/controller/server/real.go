@@ -43,8 +43,7 @@ type actual struct {
 
 	mu          sync.Mutex // guards the fields below
 	open, ended int        // watches
-	changed     chan struct{}
-	failed      error // of a watch or of the cluster
+	failed      error      // of a watch or of the cluster
 	followed    map[schema.GroupResource]bool
 	made        map[record.ID]madeObject // in the play, and there still
 }
@@ -54,7 +53,7 @@ func newReal(set Setup, config *rest.Config, stop func() error) (Server, error) 
 	// Faults and the recorder read what the server writes. Without a limit: the loads are open loops.
 	config.DisableCompression, config.QPS, config.UserAgent = true, -1, "watchlab"
 	config.WarningHandler = rest.NoWarnings{} // of deprecated resources, which are watched like all
-	s := &actual{setup: set, config: config, stop: stop, authors: newAuthors(), changed: make(chan struct{}),
+	s := &actual{setup: set, config: config, stop: stop, authors: newAuthors(),
 		followed: map[schema.GroupResource]bool{}, made: map[record.ID]madeObject{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if stop != nil {
@@ -143,8 +142,6 @@ func (s *actual) count(open, ended int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open, s.ended = s.open+open, s.ended+ended
-	close(s.changed)
-	s.changed = make(chan struct{})
 }
 
 // fail notes an error that ends the play, and not the end of the play.
@@ -171,22 +168,12 @@ func (s *actual) Kubeconfig(client string) apiserver.Kubeconfig {
 func (s *actual) User() *rest.Config         { return s.local(record.ByWorkload) }
 func (s *actual) Play(context.Context) error { return nil } // It has no storm.
 func (s *actual) Quiet() bool                { return s.cluster == nil || s.cluster.Quiet() }
-func (s *actual) Lags() []record.Lag         { return nil } // kube-apiserver does not tell
+func (s *actual) Lags() []apiserver.Lag      { return nil } // kube-apiserver does not tell
 
-func (s *actual) Await(ctx context.Context, enough func(open, ended int) bool) error {
-	for {
-		s.mu.Lock()
-		done, changed, err := enough(s.open, s.ended), s.changed, s.failed
-		s.mu.Unlock()
-		if done || err != nil {
-			return err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+func (s *actual) Watches() (open, ended int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open, s.ended, s.failed
 }
 
 func (s *actual) Close() error {

@@ -15,7 +15,6 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"watchlab/bench/controller/record"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/lifecycle"
 	"watchlab/loadgen/manifest"
@@ -37,11 +36,11 @@ type Server interface {
 	// that the request's context has ([apiserver.WithIntended]).
 	User() *rest.Config
 	Play(ctx context.Context) error // of the storm
-	// Await waits until enough returns true for the numbers of the controllers' open and ended watches.
-	Await(ctx context.Context, enough func(open, ended int) bool) error
+	// Watches returns the numbers of the controllers' open and ended watches.
+	Watches() (open, ended int, err error)
 	// Quiet reports whether the cluster itself has nothing left to do.
 	Quiet() bool
-	Lags() []record.Lag // of open watches; At is not set
+	Lags() []apiserver.Lag // of open watches
 	Close() error
 }
 

@@ -87,17 +87,11 @@ func (s *simulated) Kubeconfig(client string) apiserver.Kubeconfig {
 func (s *simulated) User() *rest.Config             { return s.local(record.ByWorkload) }
 func (s *simulated) Play(ctx context.Context) error { return s.player.Run(ctx) }
 func (s *simulated) Quiet() bool                    { return s.cluster.Quiet() }
+func (s *simulated) Lags() []apiserver.Lag          { return s.server.Lags() }
 
-func (s *simulated) Await(ctx context.Context, enough func(open, ended int) bool) error {
-	return s.server.AwaitWatches(ctx, enough)
-}
-
-func (s *simulated) Lags() []record.Lag {
-	var lags []record.Lag
-	for _, l := range s.server.Lags() {
-		lags = append(lags, record.Lag{Client: l.Client, Resource: l.Resource, Events: l.Events, Bytes: l.Bytes})
-	}
-	return lags
+func (s *simulated) Watches() (open, ended int, err error) {
+	err = s.server.AwaitWatches(context.Background(), func(o, e int) bool { open, ended = o, e; return true })
+	return open, ended, err
 }
 
 func (s *simulated) Close() error {

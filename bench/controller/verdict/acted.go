@@ -45,8 +45,7 @@ func Acted(free, o *Outcome, p *record.Play) Verdict {
 	clients := p.Clients()
 	born := map[record.ID]*record.Change{} // of objects that have taken the place of others
 	gone := map[record.ID]bool{}
-	for i := range p.Changes {
-		c := &p.Changes[i]
+	for c := range record.Each(p.Changes) {
 		switch id := c.ID(); {
 		case c.Type == watch.Added && gone[id] && !clients[c.By]:
 			born[id] = c
@@ -94,8 +93,8 @@ func Wedge(free, o *Outcome, p *record.Play, all []Verdict) Verdict {
 		}
 	})
 	var last time.Duration
-	for i := range p.Accesses {
-		if a := &p.Accesses[i]; a.Writes() && !a.Background() {
+	for a := range record.Each(p.Accesses) {
+		if a.Writes() && !a.Background() {
 			last = max(last, a.At)
 		}
 	}

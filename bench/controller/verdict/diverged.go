@@ -87,8 +87,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 	}
 	last, standIns, living := map[record.ID]*record.Change{}, map[record.ID]bool{}, map[record.ID]alike{}
 	changes := map[types.UID]int{} // by users
-	for i := range p.Changes {
-		c := &p.Changes[i]
+	for c := range record.Each(p.Changes) {
 		m, ok := c.Object.(metav1.Object)
 		// What nobody in the play has changed, the server has, or others in the cluster.
 		if c.Background() || !ok || c.By == "" && c.Type != watch.Deleted {
@@ -135,8 +134,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 			o.objects[k] = contentOf(c.Object)
 		}
 	}
-	for i := range p.Accesses {
-		a := &p.Accesses[i]
+	for a := range record.Each(p.Accesses) {
 		if a.Writes() && !a.Background() && a.Code < 300 {
 			o.writes++
 		}
@@ -448,6 +446,15 @@ func nameless(o *Outcome, items []record.ID) (out []any) {
 	}
 	slices.SortFunc(out, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return out
+}
+
+// Changed visits the fields that a change of an object has changed, as [Differences] does.
+func Changed(c *record.Change, visit func(path string, was, is any)) {
+	was, errWas := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Before)
+	is, errIs := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object)
+	if errWas == nil && errIs == nil {
+		Differences("", was, is, visit)
+	}
 }
 
 // Differences visits the fields that differ, as in .status.ready; items of a list have one path.

@@ -100,8 +100,7 @@ func quarters(p *record.Play, samples []record.Sample) [][]record.Sample {
 
 // addedObjects is the number of objects that the play has added to the server.
 func addedObjects(p *record.Play) (n int64) {
-	for i := range p.Changes {
-		c := &p.Changes[i]
+	for c := range record.Each(p.Changes) {
 		if c.At < 0 {
 			continue
 		}

@@ -3,11 +3,9 @@ package verdict
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller/record"
@@ -35,10 +33,7 @@ func hotLoop(p *record.Play) Verdict {
 	runs := map[object]*run{}
 	var order []object
 	useless, writes := 0, 0
-	ordered := slices.Clone(p.Accesses)
-	slices.SortStableFunc(ordered, func(a, b record.Access) int { return int(a.At - b.At) })
-	for i := range ordered {
-		a := &ordered[i]
+	for a := range record.Each(p.Arrivals()) {
 		if !a.Writes() || a.Background() || a.Code >= 300 || a.Verb == "create" {
 			continue
 		}
@@ -92,13 +87,8 @@ func changing(p *record.Play, o record.ID, by time.Duration) string {
 		if c.ID() != o || c.At > by+maxPause || c.Before == nil {
 			continue
 		}
-		before, errBefore := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Before)
-		after, errAfter := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object)
-		if errBefore != nil || errAfter != nil {
-			return ""
-		}
 		var texts []string
-		Differences("", before, after, func(path string, before, after any) {
+		Changed(c, func(path string, before, after any) {
 			name := strings.TrimPrefix(path, ".metadata.")
 			if name != "resourceVersion" && name != "generation" && !strings.HasPrefix(name, "managedFields") && len(texts) < 3 {
 				texts = append(texts, fmt.Sprintf("%s: %s to %s", path, short(before), short(after)))
@@ -112,8 +102,7 @@ func changing(p *record.Play, o record.ID, by time.Duration) string {
 // causes returns the sorted times of all changes, and of those that no controller's modification is.
 func causes(p *record.Play) (all, external []time.Duration) {
 	clients := p.Clients()
-	for i := range p.Changes {
-		c := &p.Changes[i]
+	for c := range record.Each(p.Changes) {
 		if c.Background() {
 			continue
 		}
@@ -129,6 +118,6 @@ func causes(p *record.Play) (all, external []time.Duration) {
 
 // between reports whether one of the sorted times is after from, up to a time.
 func between(times []time.Duration, from, to time.Duration) bool {
-	i := sort.Search(len(times), func(i int) bool { return times[i] > from })
+	i, _ := slices.BinarySearch(times, from+1)
 	return i < len(times) && times[i] <= to
 }

@@ -26,8 +26,7 @@ func relists(p *record.Play) Verdict {
 	retries := int(2 * refusing(p).Seconds())
 	counts := map[watched]*watching{}
 	var order []watched
-	for i := range p.Accesses {
-		a := &p.Accesses[i]
+	for a := range record.Each(p.Accesses) {
 		if !a.State && a.Verb != "watch" {
 			continue
 		}
@@ -65,8 +64,7 @@ func strikes(p *record.Play) (byResource map[string]int, all int) {
 	}
 	byResource = map[string]int{}
 	seen := map[strike]bool{}
-	for i := range p.Injections {
-		in := &p.Injections[i]
+	for in := range record.Each(p.Injections) {
 		if in.Fault == fault.Drip || in.Fault == fault.Stall || in.Fault == fault.Latency || in.Fault == fault.DuplicateBookmark || in.Path == "" {
 			continue
 		}

@@ -2,8 +2,8 @@ package verdict
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"strings"
 
 	"watchlab/loadgen/fault"
 )
@@ -22,7 +22,7 @@ func Shrink(ctx context.Context, plan []fault.Spec, fails func(context.Context, 
 	for len(smallest) > 1 {
 		reduced := false
 		for _, candidate := range candidates(smallest, parts) {
-			if passed[text(candidate)] {
+			if passed[fmt.Sprint(candidate)] {
 				continue
 			}
 			failed := true
@@ -46,7 +46,7 @@ func Shrink(ctx context.Context, plan []fault.Spec, fails func(context.Context, 
 				smallest, reduced = candidate, true
 				break
 			}
-			passed[text(candidate)] = true
+			passed[fmt.Sprint(candidate)] = true
 		}
 		if reduced {
 			continue
@@ -57,14 +57,6 @@ func Shrink(ctx context.Context, plan []fault.Spec, fails func(context.Context, 
 		parts = min(2*parts, len(smallest))
 	}
 	return smallest, plays, nil
-}
-
-func text(plan []fault.Spec) string {
-	var b strings.Builder
-	for _, f := range plan {
-		b.WriteString(f.String() + ";")
-	}
-	return b.String()
 }
 
 // candidates are the parts of a plan and, for more than two, their complements.

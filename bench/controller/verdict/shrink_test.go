@@ -3,6 +3,7 @@ package verdict
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -47,8 +48,8 @@ func TestShrink(t *testing.T) {
 		calls := 0
 		got, plays, err := Shrink(t.Context(), plan, func(_ context.Context, p []fault.Spec) (bool, error) {
 			calls++
-			if played[text(p)]++; played[text(p)] > confirmations || played[text(p)] > 1 && !property(p) {
-				t.Errorf("played %d times: %v", played[text(p)], p)
+			if played[fmt.Sprint(p)]++; played[fmt.Sprint(p)] > confirmations || played[fmt.Sprint(p)] > 1 && !property(p) {
+				t.Errorf("played %d times: %v", played[fmt.Sprint(p)], p)
 			}
 			if !isPart(p, plan) {
 				t.Errorf("%v is no part of %v in its order", p, plan)
@@ -126,8 +127,8 @@ func TestShrinkEnds(t *testing.T) {
 func TestShrinkConfirms(t *testing.T) {
 	plan, played := occurrences(4), map[string]bool{}
 	got, _, err := Shrink(t.Context(), plan, func(_ context.Context, p []fault.Spec) (bool, error) {
-		first := !played[text(p)]
-		played[text(p)] = true
+		first := !played[fmt.Sprint(p)]
+		played[fmt.Sprint(p)] = true
 		return first, nil
 	}, 100)
 	if err != nil || len(got) != len(plan) {

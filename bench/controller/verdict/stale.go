@@ -19,8 +19,7 @@ import (
 func staleWrites(p *record.Play) Verdict {
 	v := Verdict{Name: StaleWrite}
 	versions := map[record.ID][]*record.Change{} // in order of their versions
-	for i := range p.Changes {
-		c := &p.Changes[i]
+	for c := range record.Each(p.Changes) {
 		k := c.ID()
 		versions[k] = append(versions[k], c)
 	}
@@ -32,8 +31,7 @@ func staleWrites(p *record.Play) Verdict {
 	refused := map[attempt]int{}
 	conflicts, old := 0, 0
 	news := newNews(p)
-	for i := range p.Accesses {
-		a := &p.Accesses[i]
+	for a := range record.Each(p.Accesses) {
 		if !a.Writes() || a.Background() {
 			continue
 		}
@@ -94,8 +92,8 @@ func newNews(p *record.Play) *news {
 			n.takes = max(n.takes, staleAfter+f.Lasts())
 		}
 	}
-	for i := range p.Accesses {
-		if a := &p.Accesses[i]; a.Verb == "watch" && a.Code < 300 {
+	for a := range record.Each(p.Accesses) {
+		if a.Verb == "watch" && a.Code < 300 {
 			k := source{a.Client, a.Resource.GroupResource()}
 			n.watches[k] = append(n.watches[k], span{a.At, a.At + a.Took})
 		}

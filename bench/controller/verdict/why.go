@@ -16,14 +16,13 @@ const recently = 10 * time.Second
 // had happened to the client.
 func Explain(p *record.Play, all []Verdict) {
 	writes := map[record.ID][]*record.Access{}
-	for i := range p.Accesses {
-		if a := &p.Accesses[i]; a.Writes() && !a.Background() && a.Code < 300 && !a.Unchanged {
+	for a := range record.Each(p.Accesses) {
+		if a.Writes() && !a.Background() && a.Code < 300 && !a.Unchanged {
 			writes[a.ID()] = append(writes[a.ID()], a)
 		}
 	}
-	for i := range all {
-		for k := range all[i].Evidence {
-			e := &all[i].Evidence[k]
+	for _, v := range all {
+		for e := range record.Each(v.Evidence) {
 			var last *record.Access
 			for _, a := range writes[e.object] {
 				if a.At <= e.At && (last == nil || a.At > last.At) {
@@ -40,8 +39,8 @@ func Explain(p *record.Play, all []Verdict) {
 // why explains a write.
 func why(p *record.Play, a *record.Access) string {
 	texts := []string{fmt.Sprintf("last write: %s of %s by %s at %.3f s", a.Verb, name(a), a.Client, a.At.Seconds())}
-	for i := range p.Changes {
-		if c := &p.Changes[i]; a.Based > 0 && c.ID() == a.ID() && c.Version > a.Based && c.At <= a.At {
+	for c := range record.Each(p.Changes) {
+		if a.Based > 0 && c.ID() == a.ID() && c.Version > a.Based && c.At <= a.At {
 			texts = append(texts, fmt.Sprintf("based on version %d, which was old for %v", a.Based, brief(a.At-c.At)))
 			break
 		}

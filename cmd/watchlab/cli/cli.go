@@ -53,8 +53,8 @@ func badFlag(flag string, err error) error {
 	return usageError{fmt.Errorf("--%s: %w", flag, err)}
 }
 
-// badField names the flag of a field; what the field of an error is called, or the experiment's flag for it.
-func badField(err error) error {
+// badField names the flag of a field of an error: one of fields, the experiment's, or what the field is called.
+func badField(err error, fields ...experiment.Field) error {
 	at, ok := errors.AsType[*manifest.Error](err)
 	switch {
 	case !ok:
@@ -62,7 +62,7 @@ func badField(err error) error {
 	case at.Field == "":
 		return usageError{err}
 	}
-	return badFlag(cmp.Or(experiment.FlagOf(at.Field), map[string]string{"manifests": "manifest"}[at.Field], at.Field), at.Err)
+	return badFlag(cmp.Or(flagOf(fields, at.Field), experiment.FlagOf(at.Field), map[string]string{"manifests": "manifest"}[at.Field], at.Field), at.Err)
 }
 
 // badFile names the flag, the file and the line of a mistake in the file of a flag. The flag is empty for an argument.
@@ -170,10 +170,12 @@ finished rounds kept.`,
   watchlab run    # everything that is built in, in a minute and a half`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-	}, newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newController(), newClient(), newDash(args), newCompare(), newGate(),
-		newReport(), newKnee(args), newScale(args), newReproduce(), newCluster())
+	}, newCell())
+	group(root, "Play", newRun(args), newController(), newClient(), newDash(args), newKnee(args), newScale(args), newReproduce())
+	group(root, "Look", newList(), newReport(), newCompare(), newGate())
+	group(root, "Storms", newStorm(), newTrace(), newRecord(), newServe())
+	group(root, "Cluster", newCluster(), newPod())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	group(root)
 	return root
 }
 

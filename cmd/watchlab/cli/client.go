@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -17,10 +16,9 @@ import (
 func newClient() *cobra.Command {
 	var names []string
 	var within time.Duration
-	var dir string
-	var output outputFlag[*client.Result]
+	var s study[*client.Result]
 	cmd := &cobra.Command{
-		Use:   "client [flags] -- PROGRAM [ARGUMENTS]",
+		Use:   "client",
 		Short: "Try a watch client, in any language, against what API servers do",
 		Long: `client starts PROGRAM with KUBECONFIG and an API server that behaves as servers do: it compresses,
 throttles, forgets its history, cuts events in two, vanishes. PROGRAM keeps a view of the configmaps of namespace
@@ -31,14 +29,9 @@ The results folder has client.json and, for each behaviour, the log of PROGRAM a
 and Python.`,
 		Example: `  watchlab client -- ./my-view
   watchlab client --behaviours gzip,vanish -- node examples/client/view.mjs`,
-		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			show, err := output.writer()
-			if err != nil {
+			if err := s.required(cmd, args, "./my-view"); err != nil {
 				return err
-			}
-			if n := cmd.ArgsLenAtDash(); n != 0 || len(args) == 0 {
-				return usageError{errors.New("no program: it follows -- (watchlab client -- ./my-view)")}
 			}
 			if err := program.Check(args); err != nil {
 				return usageError{err}
@@ -50,13 +43,13 @@ and Python.`,
 			if within < time.Second {
 				return badFlag("within", fmt.Errorf("%v is less than 1s", within))
 			}
-			if dir == "" {
-				dir = freeFolder("results", build(), "client")
+			if s.dir == "" {
+				s.dir = freeFolder("results", build(), s.verb)
 			}
-			if err := lab.MakeDir(dir); err != nil {
+			if err := lab.MakeDir(s.dir); err != nil {
 				return badFlag("out", err)
 			}
-			absolute, err := filepath.Abs(dir)
+			absolute, err := filepath.Abs(s.dir)
 			if err != nil {
 				return err
 			}
@@ -69,24 +62,12 @@ and Python.`,
 			if err != nil {
 				return err
 			}
-			if err := show(cmd.OutOrStdout(), result); err != nil {
-				return err
-			}
-			warn(stderr, "results are in %s", dir)
-			switch {
-			case result.Interrupted:
-				return errInterrupted
-			case result.Failed():
-				return errInvalid
-			}
-			return nil
+			return s.conclude(cmd, result, result.Interrupted, result.Failed(), nil)
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringSliceVar(&names, "behaviours", nil, "those to play, and plain (default: "+strings.Join(client.Names(), ", ")+")")
 	fl.DurationVar(&within, "within", 90*time.Second, "bound for the view to be the server's state, from the last change")
-	fl.StringVar(&dir, "out", "", "results folder to create (default results/DATE-COMMIT-client)")
-	type result = *client.Result
-	output.add(cmd, "text", form[result]{"text", method(result.Text)}, form[result]{"json", method(result.WriteJSON)})
+	s.add(cmd, method((*client.Result).Text))
 	return cmd
 }

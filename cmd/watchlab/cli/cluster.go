@@ -96,17 +96,19 @@ func newClusterStatus() *cobra.Command {
 result is in the cluster.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.print(cmd, func() (fleet.State, error) {
-				_, fl, err := f.connect(cmd, false)
-				if err != nil {
-					return fleet.State{}, err
-				}
-				return f.status(cmd.Context(), fl)
-			})
+			_, fl, err := f.connect(cmd, false)
+			if err != nil {
+				return err
+			}
+			state, err := f.status(cmd.Context(), fl)
+			if err != nil {
+				return err
+			}
+			return out.show(cmd.OutOrStdout(), state)
 		},
 	}
 	f.add(cmd)
-	out.add(cmd, "table", form[fleet.State]{"table", method(fleet.State.Print)}, form[fleet.State]{"json", printJSON[fleet.State]})
+	out.addText(cmd, "table", method(fleet.State.Print))
 	return cmd
 }
 

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,10 +40,6 @@ missing, it names them, shows no figure without --partial, and exits with 1.`,
 }
 
 func (f *collectFlags) run(cmd *cobra.Command) error {
-	show, err := f.output.writer()
-	if err != nil {
-		return err
-	}
 	if err := checkNew(f.out); err != nil {
 		return err
 	}
@@ -80,10 +75,10 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	case err != nil:
 		return fmt.Errorf("run %s: %w", state.Ref, err)
 	}
-	return f.write(cmd, state, got.Outcome, show)
+	return f.write(cmd, state, got.Outcome)
 }
 
-func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outcome, show func(io.Writer, *lab.Outcome) error) error {
+func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outcome) error {
 	stderr, dir := cmd.ErrOrStderr(), f.out
 	if dir == "" {
 		dir = freeFolder("results", o.Env.Build, state.Run)
@@ -93,7 +88,7 @@ func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outco
 	} else if err != nil {
 		return err
 	}
-	if err := errors.Join(report.Write(dir, o), show(cmd.OutOrStdout(), o)); err != nil {
+	if err := errors.Join(report.Write(dir, o), f.output.show(cmd.OutOrStdout(), o)); err != nil {
 		return err
 	}
 	warnEach(stderr, o.Merged.Missing, func(i int) string { return fmt.Sprintf("pod %d is missing: %s", i, state.Pods[i]) })

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -20,20 +19,19 @@ import (
 
 // controllerFlags fill a controller.Spec.
 type controllerFlags struct {
+	study[*controller.Result]
 	flagged controller.Spec    // values of the flags
 	fields  []experiment.Field // of flagged
 	file    string             // path of --spec
 	data    []byte             // of that file
 	against string
 	shrink  bool
-	dir     string
-	output  outputFlag[*controller.Result]
 }
 
 func newController() *cobra.Command {
 	var f controllerFlags
 	cmd := &cobra.Command{
-		Use:   "controller [flags] -- PROGRAM [ARGUMENTS]",
+		Use:   "controller",
 		Short: "Play a storm to a controller and judge it",
 		Long: `controller starts an API server (--server) with a storm, starts PROGRAM with KUBECONFIG, and waits for its
 watches. It plays the storm, the requests of users and the faults, and judges what the program did: lost
@@ -52,7 +50,6 @@ the workloads and the verdicts.`,
 
   # Is it worse than last week's?
   watchlab controller --against ./old-controller -- ./my-controller`,
-		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := f.read(cmd, args)
 			if err != nil {
@@ -68,9 +65,7 @@ the workloads and the verdicts.`,
 	fl.StringVarP(&f.file, "spec", "f", "", "controller.yaml to play; flags win over it")
 	fl.BoolVar(&f.shrink, "shrink", true, "shrink the first fault plan that fails")
 	fl.StringVar(&f.against, "against", "", "command of the baseline, words without quotes, compared side by side")
-	fl.StringVar(&f.dir, "out", "", "results folder to create (default results/DATE-COMMIT-controller)")
-	f.output.add(cmd, "text", form[*controller.Result]{"text", report.ControllerText},
-		form[*controller.Result]{"json", method((*controller.Result).WriteJSON)})
+	f.add(cmd, report.ControllerText)
 	return cmd
 }
 
@@ -116,34 +111,31 @@ func (f *controllerFlags) blame(cmd *cobra.Command, err error) error {
 	if !ok {
 		return err
 	}
-	flag := ""
-	for _, known := range f.fields {
-		if known.Path == field.Field {
-			flag = known.Flag
-		}
-	}
 	if field.Field == "programs" {
 		return usageError{field.Err}
 	}
-	if flag = cmp.Or(flag, field.Field); f.file == "" || cmd.Flags().Changed(flag) {
-		return badFlag(flag, field.Err)
+	if f.file == "" || cmd.Flags().Changed(flagOf(f.fields, field.Field)) {
+		return badField(err, f.fields...)
 	}
 	return badFile("spec", f.file, f.data, field)
 }
 
+// flagOf is the flag that sets a field; empty for none.
+func flagOf(fields []experiment.Field, path string) string {
+	for _, known := range fields {
+		if known.Path == path {
+			return known.Flag
+		}
+	}
+	return ""
+}
+
 func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
-	show, err := f.output.writer()
+	opts, err := f.options(cmd, progressText)
 	if err != nil {
 		return err
 	}
-	if err := checkNew(f.dir); err != nil {
-		return err
-	}
-	if f.dir == "" {
-		f.dir = freeFolder("results", build(), "controller")
-	}
-	stderr := cmd.ErrOrStderr()
-	o, err := f.play(cmd, spec)
+	o, err := controller.Run(cmd.Context(), spec, opts)
 	switch {
 	case errors.Is(err, lab.ErrExists):
 		return badFlag("out", err)
@@ -153,17 +145,9 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 		}
 		return f.blame(cmd, err)
 	}
-	if err := errors.Join(err, report.WriteController(f.dir, o), show(cmd.OutOrStdout(), o), summarize(o)); err != nil {
-		return f.blame(cmd, err)
-	}
-	warn(stderr, "results are in %s", f.dir)
-	switch {
-	case o.Interrupted:
-		return errInterrupted
-	case slices.ContainsFunc(o.Plays, func(p controller.Play) bool { return p.Failed() }):
-		return errInvalid
-	}
-	return nil
+	err = errors.Join(err, report.WriteController(f.dir, o), summarize(o))
+	failed := slices.ContainsFunc(o.Plays, func(p controller.Play) bool { return p.Failed() })
+	return f.blame(cmd, f.conclude(cmd, o, o.Interrupted, failed, err))
 }
 
 // summarize appends the report to the summary of a step in a GitHub workflow.
@@ -177,16 +161,6 @@ func summarize(o *controller.Result) error {
 		return err
 	}
 	return errors.Join(report.ControllerMarkdown(summary, o), summary.Close())
-}
-
-// play plays a Spec and shows its progress.
-func (f *controllerFlags) play(cmd *cobra.Command, spec controller.Spec) (*controller.Result, error) {
-	stderr := cmd.ErrOrStderr()
-	return controller.Run(cmd.Context(), spec, controller.Options{
-		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
-		Notify:   func(text string) { warn(stderr, "%s", text) },
-		Progress: func(p controller.Progress) { warn(stderr, "%s", progressText(p)) },
-	})
 }
 
 func progressText(p controller.Progress) string {

@@ -30,10 +30,6 @@ docs/statistics.md has the tests and the rules.`,
 			if against == "" {
 				return badFlag("against", errors.New("names no run to hold it against"))
 			}
-			write, err := out.writer()
-			if err != nil {
-				return err
-			}
 			rules, name, err := comparison.ReadRules(file)
 			if err != nil {
 				return badFlag("rules", err)
@@ -50,7 +46,7 @@ docs/statistics.md has the tests and the rules.`,
 			if err != nil {
 				return badFlag("rules", err)
 			}
-			if err := write(cmd.OutOrStdout(), verdict); err != nil {
+			if err := out.show(cmd.OutOrStdout(), verdict); err != nil {
 				return err
 			}
 			switch {
@@ -65,8 +61,7 @@ docs/statistics.md has the tests and the rules.`,
 	cmd.Flags().StringVar(&against, "against", "", "results folder or benchmark file that the new run is held against")
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail with exit code 3 where the rounds cannot tell")
 	cmd.Flags().StringVar(&file, "rules", "", "YAML file of rules (default: those that gate init prints)")
-	type result = *comparison.GateResult
-	out.add(cmd, "text", form[result]{"text", method(result.Text)}, form[result]{"json", method(result.JSON)})
+	out.addText(cmd, "text", method((*comparison.GateResult).Text))
 	cmd.AddCommand(&cobra.Command{
 		Use:       "init [controller]",
 		Short:     "Print the default rules, to start a file of your own",

@@ -8,26 +8,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// groups has the verbs in the order of --help.
-var groups = []struct {
-	id, title string
-	verbs     []string
-}{
-	{"play", "Play:", []string{"run", "controller", "client", "dash", "knee", "scale", "reproduce"}},
-	{"look", "Look:", []string{"list", "report", "compare", "gate"}},
-	{"storms", "Storms:", []string{"storm", "trace", "record", "serve"}},
-	{"cluster", "Cluster:", []string{"cluster", "pod"}},
-}
-
-func group(root *cobra.Command) {
-	for _, g := range groups {
-		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
-		for _, verb := range root.Commands() {
-			if slices.Contains(g.verbs, verb.Name()) {
-				verb.GroupID = g.id
-			}
-		}
+// group adds verbs under a title of --help.
+func group(root *cobra.Command, title string, verbs ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
+	for _, verb := range verbs {
+		verb.GroupID = title
 	}
+	root.AddCommand(verbs...)
 }
 
 // shortFlags are in the short help of a verb that plays, beside the common fields of a Spec.

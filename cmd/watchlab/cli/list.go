@@ -87,8 +87,16 @@ func listTable(w io.Writer, all []entry) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		of := slices.DeleteFunc(slices.Clone(all), func(e entry) bool { return !slices.Contains(t.families, e.family) })
-		if err := guaranteeTable(w, t.columns, of, t.row); err != nil {
+		table := chart.NewTable("", append([]string{"FAMILY", "VARIANT"}, t.columns...))
+		table.Gap = 1
+		for _, e := range all {
+			for _, g := range e.guarantees {
+				if slices.Contains(t.families, e.family) {
+					table.Add(append([]string{string(e.family), e.name}, t.row(g)...)...)
+				}
+			}
+		}
+		if err := table.Text(w); err != nil {
 			return err
 		}
 	}
@@ -110,17 +118,6 @@ func listTable(w io.Writer, all []entry) error {
 		fmt.Fprintf(w, "\n%s/%s\n%s", e.family, e.name, (&comment.Printer{TextPrefix: "  ", TextWidth: listWidth - 2}).Text(doc))
 	}
 	return nil
-}
-
-func guaranteeTable(w io.Writer, columns []string, all []entry, row func(impls.Guarantees) []string) error {
-	t := chart.NewTable("", append([]string{"FAMILY", "VARIANT"}, columns...))
-	t.Gap = 1
-	for _, e := range all {
-		for _, g := range e.guarantees {
-			t.Add(append([]string{string(e.family), e.name}, row(g)...)...)
-		}
-	}
-	return t.Text(w)
 }
 
 const listWidth = 100

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,43 +19,30 @@ type form[T any] struct {
 
 // outputFlag is the flag -o: one of several forms.
 type outputFlag[T any] struct {
-	name  string
-	forms []form[T]
+	show func(io.Writer, T) error // the form, when the verb runs; nil for none
 }
 
-// add adds the flag. base is the default form; empty for none.
+// add adds the flag. base is the default form; empty for none. An unknown form is an error before the verb runs.
 func (o *outputFlag[T]) add(cmd *cobra.Command, base string, forms ...form[T]) {
-	o.name, o.forms = base, forms
-	cmd.Flags().StringVarP(&o.name, "output", "o", o.name, "output: "+strings.Join(o.names(), ", "))
-}
-
-func (o *outputFlag[T]) names() []string {
 	var names []string
-	for _, f := range o.forms {
+	for _, f := range forms {
 		names = append(names, f.name)
 	}
-	return names
-}
-
-func (o *outputFlag[T]) writer() (func(io.Writer, T) error, error) {
-	for _, f := range o.forms {
-		if f.name == o.name {
-			return f.write, nil
+	name := cmd.Flags().StringP("output", "o", base, "output: "+strings.Join(names, ", "))
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if i := slices.Index(names, *name); i >= 0 {
+			o.show = forms[i].write
+		} else if cmd.Flags().Changed("output") {
+			return badFlag("output", experiment.OneOf(*name, names...))
 		}
+		return nil
 	}
-	return nil, badFlag("output", experiment.OneOf(o.name, o.names()...))
 }
 
-func (o *outputFlag[T]) print(cmd *cobra.Command, get func() (T, error)) error {
-	write, err := o.writer()
-	if err != nil {
-		return err
-	}
-	v, err := get()
-	if err != nil {
-		return err
-	}
-	return write(cmd.OutOrStdout(), v)
+// addText adds the flag for a text, the default, or JSON.
+func (o *outputFlag[T]) addText(cmd *cobra.Command, name string, text func(io.Writer, T) error) {
+	toJSON := func(w io.Writer, v T) error { return lab.EncodeJSON(w, v) }
+	o.add(cmd, name, form[T]{name, text}, form[T]{"json", toJSON})
 }
 
 func method[T any](write func(T, io.Writer) error) func(io.Writer, T) error {
@@ -68,5 +56,3 @@ var (
 	jsonForm  = form[*lab.Outcome]{"json", method((*lab.Outcome).WriteJSON)}
 	benchForm = form[*lab.Outcome]{"bench", method((*lab.Outcome).WriteBench)}
 )
-
-func printJSON[T any](w io.Writer, v T) error { return lab.EncodeJSON(w, v) }

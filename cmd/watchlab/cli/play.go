@@ -124,6 +124,14 @@ func checkNew(dir string) error {
 	return nil
 }
 
+// newFolder returns the folder of --out, which must not exist, or else a free one for a name.
+func newFolder(out, name string) (string, error) {
+	if out == "" {
+		return freeFolder("results", build(), name), nil
+	}
+	return out, checkNew(out)
+}
+
 // freeFolder returns root/<date>-<commit>-<name>, with the suffix -2 and so on if it exists.
 func freeFolder(root string, b lab.Build, name string) string {
 	dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", time.Now().Format(time.DateOnly), b.Revision(), name))

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,35 +27,40 @@ watchlab controller. With -o it writes one form of a run to standard output inst
   watchlab report results/mine -o json > mine.json`,
 		Args: takes(1, 1, "one results folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir, printed := args[0], cmd.Flags().Changed("output")
-			_, err := os.Stat(filepath.Join(dir, controller.ResultFile))
-			switch {
-			case err == nil && printed:
-				return badFlag("output", errors.New("is not for results of watchlab controller, which are files of their folder"))
-			case err == nil:
-				var o *controller.Result
-				if o, err = controller.ReadResult(dir); err != nil {
-					return usageError{err}
-				}
-				err = report.WriteController(dir, o)
-			case printed:
-				return out.print(cmd, func() (*lab.Outcome, error) { return loadRun(dir) })
-			default:
-				var o *lab.Outcome
-				if o, err = loadRun(dir); err == nil {
-					err = report.Write(dir, o)
-				}
-			}
-			if err == nil {
-				warn(cmd.ErrOrStderr(), "reports are in %s and %s", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
+			err := writeReport(cmd.OutOrStdout(), args[0], out.show)
+			if err == nil && out.show == nil {
+				warn(cmd.ErrOrStderr(), "reports are in %s and %s", filepath.Join(args[0], lab.ReportFile), filepath.Join(args[0], report.HTMLFile))
 			}
 			return err
 		},
 	}
 	out.add(cmd, "", form[*lab.Outcome]{"html", report.HTML}, form[*lab.Outcome]{"markdown", report.Markdown}, jsonForm,
 		benchForm, tableForm, briefForm)
-	cmd.Flags().Lookup("output").Usage = "form to print: " + strings.Join(out.names(), ", ")
+	output := cmd.Flags().Lookup("output")
+	output.Usage = "form to print" + strings.TrimPrefix(output.Usage, "output")
 	return cmd
+}
+
+// writeReport prints a run of a folder, or writes the reports of the folder without show.
+func writeReport(w io.Writer, dir string, show func(io.Writer, *lab.Outcome) error) error {
+	if _, err := os.Stat(filepath.Join(dir, controller.ResultFile)); err == nil {
+		if show != nil {
+			return badFlag("output", errors.New("is not for results of watchlab controller, which are files of their folder"))
+		}
+		o, err := controller.ReadResult(dir)
+		if err != nil {
+			return usageError{err}
+		}
+		return report.WriteController(dir, o)
+	}
+	o, err := loadRun(dir)
+	switch {
+	case err != nil:
+		return err
+	case show != nil:
+		return show(w, o)
+	}
+	return report.Write(dir, o)
 }
 
 func loadRun(dir string) (*lab.Outcome, error) {

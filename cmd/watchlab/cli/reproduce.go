@@ -106,10 +106,10 @@ func (r *reproduction) open(cmd *cobra.Command) error {
 		}
 		return nil
 	}
-	if err := checkNew(r.out); err != nil {
+	var err error
+	if r.dir, err = newFolder(r.out, "reproduce"); err != nil {
 		return err
 	}
-	r.dir = cmp.Or(r.out, freeFolder("results", build(), "reproduce"))
 	for _, f := range r.files {
 		if f.BuiltIn || len(r.files) == 1 {
 			continue

@@ -124,10 +124,6 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	show, err := f.output.writer()
-	if err != nil {
-		return err
-	}
 	if err := checkNew(f.dir); err != nil {
 		return err
 	}
@@ -138,7 +134,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return f.blame(cmd, err)
 	}
-	r := &playing{Plan: p, dir: cmp.Or(f.resume, f.dir), resume: f.resume != "", show: show, telemetry: f.telemetry, stays: f.stays, args: f.args}
+	r := &playing{Plan: p, dir: cmp.Or(f.resume, f.dir), resume: f.resume != "", show: f.output.show, telemetry: f.telemetry, stays: f.stays, args: f.args}
 	if len(p.Spec.Parts) > 0 {
 		if !cmd.Flags().Changed("output") {
 			r.show, r.brief = report.Brief, true

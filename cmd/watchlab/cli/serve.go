@@ -161,12 +161,9 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		return badField(err)
 	}
-	closed := func(err error) error {
-		_, _, _, failed := s.Close()
-		return errors.Join(err, failed)
-	}
 	if err := s.Listen(); err != nil {
-		return closed(badField(err))
+		_, _, _, failed := s.Close()
+		return errors.Join(badField(err), failed)
 	}
 	for _, line := range apiserver.Conversions(v.opts.Objects) {
 		warn(stderr, "%s", line)

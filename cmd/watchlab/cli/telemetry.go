@@ -54,14 +54,11 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Insecure: f.insecure, Public: f.public, Pyroscope: f.pyroscope,
 		Warn: func(text string) { warn(stderr, "%s", text) }, Report: report.HTML,
 	})
-	for flag, cause := range map[string]error{
-		"metrics-addr": telemetry.ErrAddress, "pyroscope": telemetry.ErrPyroscopeURL,
-	} {
-		if errors.Is(err, cause) {
-			return nil, badFlag(flag, err)
-		}
-	}
 	switch {
+	case errors.Is(err, telemetry.ErrAddress):
+		return nil, badFlag("metrics-addr", err)
+	case errors.Is(err, telemetry.ErrPyroscopeURL):
+		return nil, badFlag("pyroscope", err)
 	case errors.Is(err, telemetry.ErrVariable):
 		return nil, usageError{err}
 	case err != nil:

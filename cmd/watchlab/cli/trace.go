@@ -38,18 +38,14 @@ initial list: events, mean and peak rate, sizes, and the spread over keys. JSON 
 		Example: `  watchlab trace inspect recorded-gang -o json`,
 		Args:    takes(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			write, err := out.writer()
-			if err != nil {
-				return err
-			}
 			s, faults, err := inspect(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			return errors.Join(write(cmd.OutOrStdout(), s), reportFaults(cmd.ErrOrStderr(), faults))
+			return errors.Join(out.show(cmd.OutOrStdout(), s), reportFaults(cmd.ErrOrStderr(), faults))
 		},
 	}
-	out.add(cmd, "table", form[*trace.Summary]{"table", method((*trace.Summary).Print)}, form[*trace.Summary]{"json", printJSON[*trace.Summary]})
+	out.addText(cmd, "table", method((*trace.Summary).Print))
 	return cmd
 }
 
