@@ -65,7 +65,7 @@ const parallel = 8
 // Run plays the behaviours, Plain first: with a program that fails that, all others say nothing. If ctx ends, the
 // result has what was finished.
 func Run(ctx context.Context, opts Options) (*Result, error) {
-	result := &Result{Command: opts.Command, Build: opts.Build}
+	result := &Result{Command: lab.RedactAll(opts.Command), Build: opts.Build}
 	outcomes, errs := make([]Outcome, len(opts.Behaviours)), make([]error, len(opts.Behaviours))
 	one := func(i int) {
 		p := play{Options: opts, Behaviour: opts.Behaviours[i]}

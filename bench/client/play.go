@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -65,7 +66,10 @@ func (p *play) run(ctx context.Context) (o Outcome, err error) {
 	if err := p.open(ctx); err != nil {
 		return o, err
 	}
-	defer func() { err = errors.Join(err, p.server.Close(), p.writeRequests()) }()
+	defer func() {
+		_ = os.Remove(p.path("kubeconfig")) // It has a token, and may not exist.
+		err = errors.Join(err, p.server.Close(), p.writeRequests())
+	}()
 	defer p.faults.Stop()
 	if err := p.start(ctx); err != nil {
 		return o, err

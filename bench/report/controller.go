@@ -70,17 +70,26 @@ func newControllerDocument(o *controller.Result) (*document, error) {
 	if len(o.Compared) > 0 {
 		d.Sections = append(d.Sections, section{ID: "compared", Heading: "Comparison", Tables: []*chart.Table{compareTable(o)}})
 	}
+	d.Sections = filled(d.Sections)
 	d.charted = len(d.Sections)
 	groups := groupPlays(o)
 	d.Sections = append(d.Sections,
 		section{ID: "figures", Heading: "Figures", Tables: []*chart.Table{playsTable(o, groups)}},
 		section{ID: "latency", Heading: "Reconcile latency", Tables: []*chart.Table{latencyTable(o, groups)}},
 		section{ID: "requests", Heading: "Requests", Tables: requestTables(groups)})
-	d.Sections = slices.DeleteFunc(d.Sections, func(s section) bool {
-		s.Tables = slices.DeleteFunc(s.Tables, func(t *chart.Table) bool { return len(t.Rows) == 0 })
-		return len(s.Tables) == 0 && s.Command == ""
-	})
+	d.Sections = filled(d.Sections)
 	return d, nil
+}
+
+// filled returns the sections with a table or a command, without tables that have no row.
+func filled(sections []section) (out []section) {
+	for _, s := range sections {
+		s.Tables = slices.DeleteFunc(s.Tables, func(t *chart.Table) bool { return len(t.Rows) == 0 })
+		if len(s.Tables) > 0 || s.Command != "" {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // subject names the program under test.

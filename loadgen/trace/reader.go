@@ -274,6 +274,8 @@ func (h head) check(t watch.EventType) error {
 		return corrupt("the object has no apiVersion")
 	case schema.FromAPIVersionAndKind(h.APIVersion, h.Kind).Version == "":
 		return corrupt("the object's apiVersion %q is invalid", h.APIVersion)
+	case !ResourceOf(schema.FromAPIVersionAndKind(h.APIVersion, h.Kind)).plain():
+		return corrupt("the object's apiVersion %q and kind %q are no names", h.APIVersion, h.Kind)
 	case h.Metadata.Name == "" && t != watch.Bookmark && t != watch.Error:
 		return corrupt("the object has no name")
 	}
