@@ -501,7 +501,9 @@ func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	var errs bytes.Buffer
 	c := exec.Command(name, args...)
-	c.Stderr = &errs
+	if c.Stderr = &errs; slices.Contains(args, "-race") {
+		c.Env = append(os.Environ(), "CGO_ENABLED=1") // It may be off.
+	}
 	out, err := c.Output()
 	if err != nil {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, &errs)
