@@ -92,7 +92,11 @@ func (v *simple) follow() {
 	for first := true; first || v.again; first = false {
 		var list metav1.PartialObjectMetadataList
 		r, err := client.Get(v.config.Host + path)
-		if err != nil || r.StatusCode != http.StatusOK || json.NewDecoder(r.Body).Decode(&list) != nil {
+		if err != nil {
+			continue
+		}
+		failed := r.StatusCode != http.StatusOK || json.NewDecoder(r.Body).Decode(&list) != nil
+		if _ = r.Body.Close(); failed {
 			continue
 		}
 		seen := map[string]string{}

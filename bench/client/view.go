@@ -71,7 +71,7 @@ func (v *viewer) ask(ctx context.Context, limit time.Duration) (view, error) {
 // close ends the program's input, and waits for the end of its output.
 func (v *viewer) close() {
 	_ = v.in.Close()
-	for range v.lines { //nolint:revive // Nobody asked for it.
+	for range v.lines {
 	}
 }
 

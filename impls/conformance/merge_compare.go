@@ -42,19 +42,19 @@ func CompareMerge(t *testing.T, bytes []byte, variants ...merge.Variant) {
 	})
 }
 
-func (suite MergeSuite) compare(t TB, s script, variants ...merge.Variant) {
+func (s MergeSuite) compare(t TB, calls script, variants ...merge.Variant) {
 	t.Helper()
 	reference, err := merge.Lookup("reference")
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	wanted := MergeSuite{}.play(t, reference, s)
+	wanted := MergeSuite{}.play(t, reference, calls)
 	for _, v := range variants {
-		got := suite.play(t, v, s)
+		got := s.play(t, v, calls)
 		for i := range wanted {
 			if !reflect.DeepEqual(wanted[i], got[i]) {
 				t.Fatalf("reference and %s differ (-reference +%s) at step %d of\n%s\n%s", v.Name, v.Name,
-					wanted[i].Step, s, cmp.Diff(wanted[i], got[i]))
+					wanted[i].Step, calls, cmp.Diff(wanted[i], got[i]))
 			}
 		}
 	}
@@ -69,13 +69,13 @@ type result struct {
 }
 
 // play runs a script on one merger and returns the result of each step.
-func (suite MergeSuite) play(t TB, v merge.Variant, s script) []result {
+func (s MergeSuite) play(t TB, v merge.Variant, calls script) []result {
 	t.Helper()
 	var opts merge.Options
 	if !v.Baseline() {
-		opts.Capacity = s.capacity
+		opts.Capacity = calls.capacity
 	}
-	r := newRig(t, setup{suite, v, opts})
+	r := newRig(t, setup{s, v, opts})
 	defer r.finish()
 	start := time.Now()
 	own := make(map[*v1.Pod]*v1.Pod)
@@ -87,7 +87,7 @@ func (suite MergeSuite) play(t TB, v merge.Variant, s script) []result {
 	var results []result
 	var lists [][]*v1.Pod // what the merger received
 	var notifications []merge.PodUpdate
-	for i, st := range s.steps {
+	for i, st := range calls.steps {
 		// Advance by the minimum: rapid measures its shrink time with this clock.
 		advance(time.Microsecond)
 		update := merge.PodUpdate{Op: st.op, Source: st.source}
@@ -109,7 +109,7 @@ func (suite MergeSuite) play(t TB, v merge.Variant, s script) []result {
 			_ = call.Wait()
 			continue
 		}
-		if s.channel {
+		if calls.channel {
 			notifications = append(notifications, r.push(r.open(r.ctx, st.source), update)...)
 		} else {
 			notifications = append(notifications, r.collect(func() { merged(r.ctx, st.source, update) })...)
@@ -125,9 +125,9 @@ func (suite MergeSuite) play(t TB, v merge.Variant, s script) []result {
 		results = append(results, res)
 	}
 	for i, list := range lists {
-		for j, pod := range s.steps[i].pods {
-			if !suite.WritesReceived && (list[j] != own[pod] || !reflect.DeepEqual(own[pod], pod)) {
-				t.Fatalf("%s wrote to pod %d or its place in the list of step %d of\n%s\n%s", v.Name, j, i, s, cmp.Diff(pod, list[j]))
+		for j, pod := range calls.steps[i].pods {
+			if !s.WritesReceived && (list[j] != own[pod] || !reflect.DeepEqual(own[pod], pod)) {
+				t.Fatalf("%s wrote to pod %d or its place in the list of step %d of\n%s\n%s", v.Name, j, i, calls, cmp.Diff(pod, list[j]))
 			}
 		}
 	}

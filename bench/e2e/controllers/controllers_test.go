@@ -23,8 +23,9 @@ type expected struct {
 	programs []string
 	// rules are those that a play without faults must have answers for. They are prefixes of the names.
 	rules []string
-	// known is a verdict that fails under faults in some runs, by a defect of the controller that README.md names.
-	known string
+	// known is a verdict that fails under faults in some runs, by a defect of the controller that README.md names; logs is
+	// what the controller logs then. What it leaves differs from the play without faults, too.
+	known, logs string
 	// writes are the least writes of a play without faults.
 	writes float64
 }
@@ -47,7 +48,7 @@ var controllers = map[string]expected{
 		rules: []string{"replicasets.apps ADDED", "replicasets.apps MODIFIED"},
 	},
 	"cert-manager": {
-		programs: []string{"cert-manager-controller"}, writes: 200, known: verdict.LostUpdates,
+		programs: []string{"cert-manager-controller"}, writes: 200, known: verdict.LostUpdates, logs: "Multiple matching CertificateRequest resources exist",
 		rules: []string{
 			"certificates.cert-manager.io ADDED", "certificates.cert-manager.io MODIFIED",
 			"certificaterequests.cert-manager.io ADDED", "certificaterequests.cert-manager.io MODIFIED",
@@ -74,7 +75,7 @@ func TestControllers(t *testing.T) {
 			for _, p := range want.programs {
 				programs.Pinned(t, p) // Building it takes minutes.
 			}
-			result, failed := run(t, root, name, commands[name])
+			result, dir, failed := run(t, root, name, commands[name])
 			plans := []string{controller.PlanNone, controller.PlanAll}
 			if testing.Short() {
 				plans = plans[:1]
@@ -83,7 +84,7 @@ func TestControllers(t *testing.T) {
 				t.Fatalf("%d plays, want %d", len(result.Plays), len(plans))
 			}
 			for i := range result.Plays {
-				check(t, &result.Plays[i], plans[i], want)
+				check(t, &result.Plays[i], dir, plans[i], want)
 			}
 			if failed != nil && want.known == "" {
 				t.Errorf("the command failed: %v", failed)
@@ -92,8 +93,9 @@ func TestControllers(t *testing.T) {
 	}
 }
 
-// run runs a command of README.md, with a folder of the test for its results. The error is that of the command.
-func run(t *testing.T, root, name, command string) (*controller.Result, error) {
+// run runs a command of README.md, with a folder of the test for its results, which it returns. The error is that of the
+// command.
+func run(t *testing.T, root, name, command string) (*controller.Result, string, error) {
 	t.Helper()
 	dir, flags := filepath.Join(t.TempDir(), "result"), " --shrink=false --faults none"
 	if !testing.Short() {
@@ -121,17 +123,21 @@ func run(t *testing.T, root, name, command string) (*controller.Result, error) {
 	if readErr != nil {
 		t.Fatal(readErr)
 	}
-	return result, err
+	return result, dir, err
 }
 
 // check checks one play.
-func check(t *testing.T, p *controller.Play, plan string, want expected) {
+func check(t *testing.T, p *controller.Play, dir, plan string, want expected) {
 	t.Helper()
 	if p.Plan != plan || p.Quiet == nil {
 		t.Errorf("play %s, want the plan %s and a quiet end", p.Name, plan)
 	}
-	// What the defect leaves differs from the play without faults, too.
-	defect := plan != controller.PlanNone && slices.ContainsFunc(p.Verdicts, func(v verdict.Verdict) bool { return v.Failed && v.Name == want.known })
+	log, err := os.ReadFile(filepath.Join(dir, p.Folder, "controller-0.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defect := plan != controller.PlanNone && (want.logs != "" && strings.Contains(string(log), want.logs) ||
+		slices.ContainsFunc(p.Verdicts, func(v verdict.Verdict) bool { return v.Failed && v.Name == want.known }))
 	for _, v := range p.Verdicts {
 		if v.Failed && (!defect || v.Name != want.known && v.Name != verdict.Diverged) {
 			t.Errorf("%s: %s: %s\n%v", p.Name, v.Name, v.Text, v.Evidence)

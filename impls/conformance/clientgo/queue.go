@@ -213,9 +213,6 @@ func oneAtATime(s queueSetup) bool { return (ours(s) || s.objects) && !manyAtOnc
 // atomicLists: Replace and Resync are one delta each.
 func atomicLists(s queueSetup) bool { return inOrder(s) && !s.known }
 
-// splitLists: Replace and Resync become deltas of single objects.
-func splitLists(s queueSetup) bool { return deltas(s) && !atomicLists(s) }
-
 // deletesSeen: the consumer learns of every deletion. Without KnownObjects, a
 // queue with per-key delivery does not report one of a key that is not queued.
 func deletesSeen(s queueSetup) bool { return s.known || inOrder(s) }
