@@ -179,7 +179,10 @@ func (s *base) Bookmark(resourceVersion string) {
 	s.versions.Bookmark(resourceVersion)
 }
 
+// LastStoreSyncResourceVersion waits for a write, as client-go's does: a reader may have found the write's objects already.
 func (s *base) LastStoreSyncResourceVersion() string {
+	s.writer.Lock()
+	defer s.writer.Unlock()
 	return s.versions.LastStoreSyncResourceVersion()
 }
 func (s *base) Resync() error { return nil }

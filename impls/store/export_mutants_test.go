@@ -128,6 +128,7 @@ func (s versionFirst) Transaction(txns ...cache.Transaction) *cache.TransactionE
 	if len(txns) > 0 {
 		if object, err := meta.Accessor(txns[len(txns)-1].Object); err == nil {
 			s.Bookmark(object.GetResourceVersion())
+			runtime.Gosched() // A reader of the version waits for a write, not for the time between two.
 		}
 	}
 	return s.base.Transaction(txns...)
