@@ -25,8 +25,8 @@ throttles, forgets its history, cuts events in two, vanishes. PROGRAM keeps a vi
 default; for each line "view" of its standard input it writes a line "NAME VERSION" for each object, and then "end".
 A behaviour fails a program whose view does not become the server's, that ends, or that hammers the server.
 
-The results folder has client.json and, for each behaviour, the log of PROGRAM and its requests. Exit code: 1 if a behaviour failed. docs/client.md has adapters for Go, JavaScript
-and Python.`,
+The results folder has client.json and, for each behaviour, the log of PROGRAM and its requests. Exit code: 1 if a
+behaviour failed. docs/client.md has adapters for Go, JavaScript and Python.`,
 		Example: `  watchlab client -- ./my-view
   watchlab client --behaviours gzip,vanish -- node examples/client/view.mjs`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,8 +43,8 @@ and Python.`,
 			if within < time.Second {
 				return badFlag("within", fmt.Errorf("%v is less than 1s", within))
 			}
-			if s.dir == "" {
-				s.dir = freeFolder("results", build(), s.verb)
+			if s.dir, err = newFolder(s.dir, s.verb); err != nil {
+				return err
 			}
 			if err := lab.MakeDir(s.dir); err != nil {
 				return badFlag("out", err)
