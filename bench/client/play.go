@@ -132,15 +132,11 @@ func (p *play) open(ctx context.Context) error {
 			return err
 		}
 	}
-	l, err := apiserver.Access{}.Listen("127.0.0.1:0")
+	l, id, err := apiserver.ListenLoopback()
 	if err != nil {
 		return err
 	}
 	p.conns = &connections{Listener: l}
-	id, err := apiserver.NewIdentity(time.Now())
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
 	url, err := p.server.Serve(p.conns, id.ServerConfig())
 	if err != nil {
 		return err

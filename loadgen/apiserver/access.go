@@ -94,6 +94,16 @@ func (id *Identity) ServerConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{id.Certificate}, NextProtos: []string{"h2", "http/1.1"}}
 }
 
+// ListenLoopback listens on a free port of loopback, for a server with a new identity.
+func ListenLoopback() (net.Listener, *Identity, error) {
+	id, err := NewIdentity(time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := Access{}.Listen("127.0.0.1:0")
+	return l, id, err
+}
+
 // NewToken returns a random bearer token.
 func NewToken() string { return rand.Text() }
 

@@ -8,7 +8,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -118,11 +117,7 @@ func (s *actual) listen() error {
 			return nil
 		},
 	}
-	identity, err := apiserver.NewIdentity(time.Now())
-	if err != nil {
-		return err
-	}
-	l, err := apiserver.Access{}.Listen(address(0))
+	l, identity, err := apiserver.ListenLoopback()
 	if err != nil {
 		return err
 	}

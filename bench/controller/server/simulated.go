@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -62,13 +61,9 @@ func newSimulated(set Setup) (Server, error) {
 }
 
 func (s *simulated) listen() error {
-	l, err := apiserver.Access{}.Listen("127.0.0.1:0")
+	l, identity, err := apiserver.ListenLoopback()
 	if err != nil {
 		return err
-	}
-	identity, err := apiserver.NewIdentity(time.Now())
-	if err != nil {
-		return errors.Join(err, l.Close())
 	}
 	s.ca = identity.CA
 	s.url, err = s.server.Serve(l, identity.ServerConfig())
