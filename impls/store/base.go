@@ -82,8 +82,7 @@ func newBase(o Options, e engine) *base {
 	return s
 }
 
-// apply makes the writes and then takes the resourceVersion of the last object, if it has metadata.
-// A reader of the resourceVersion therefore finds the objects.
+// apply makes the writes and takes the resourceVersion of the last object, if it has metadata.
 func (s *base) apply(batch []write) {
 	last := batch[len(batch)-1].obj
 	s.writer.Lock()

@@ -189,7 +189,8 @@ func contentOf(object runtime.Object) map[string]any {
 var (
 	// dropped are fields that the server or chance sets.
 	dropped = []string{"uid", "resourceVersion", "nodePort", "healthCheckNodePort", "message"}
-	// counter matches a field that counts states: how many of a user's changes a controller sees depends on how quick it is.
+	// counter matches a field that counts states. It is dropped, too: how many of a user's changes a controller sees depends
+	// on how quick it is.
 	counter = regexp.MustCompile(`(?i)(revision|generation|attempts?|retries|restarts?|transitions)$`)
 	digits  = regexp.MustCompile(`^\d+(,\d+)*$`)
 	// hashed matches a name that ends in the hash of a content, as those of ReplicaSets and ControllerRevisions. It is the
@@ -204,9 +205,9 @@ func plain(v any, generation int64) any {
 		out := map[string]any{}
 		for name, field := range v {
 			switch n, isNumber := field.(int64); {
-			case slices.Contains(dropped, name), name != "observedGeneration" && counter.MatchString(name) && digits.MatchString(fmt.Sprint(field)):
 			case name == "observedGeneration" && isNumber:
 				out[name] = map[bool]string{true: "current", false: "old"}[n == generation]
+			case slices.Contains(dropped, name), counter.MatchString(name) && digits.MatchString(fmt.Sprint(field)):
 			default:
 				out[name] = plain(field, generation)
 			}
