@@ -63,26 +63,18 @@ func TestPlanes(t *testing.T) {
 	} {
 		t.Run(filepath.Base(c.workload), func(t *testing.T) {
 			simulated, actual := playOn(t, c.workload, server.Simulated, 1), playOn(t, c.workload, server.Envtest, 1)
-			if c.slower && differ(simulated, actual, c.exact) {
-				t.Log("on a slow machine a step is not over before the next one; once more, slower")
+			all, wrong := differences(simulated, actual, c.exact)
+			if c.slower && len(wrong) > 0 {
+				t.Logf("on a slow machine a step is not over before the next one; once more, slower: %q", wrong)
 				simulated, actual = playOn(t, c.workload, server.Simulated, 0.1), playOn(t, c.workload, server.Envtest, 0.1)
+				all, wrong = differences(simulated, actual, c.exact)
 			}
 			if !slices.Equal(simulated.verdicts, actual.verdicts) {
 				t.Errorf("verdicts of the simulated server: %q; of the real one: %q", simulated.verdicts, actual.verdicts)
 			}
-			keys := maps.Clone(simulated.counts)
-			maps.Copy(keys, actual.counts)
-			for _, what := range slices.Sorted(maps.Keys(keys)) {
-				s, r := simulated.counts[what], actual.counts[what]
-				if s != r {
-					t.Logf("%s: %d on the simulated server, %d on the real one", what, s, r)
-				}
-				if strings.HasPrefix(what, "watch ") && r > s {
-					continue // kube-apiserver ends watches now and then, and the controller resumes them.
-				}
-				if s != r && c.exact(what) {
-					t.Errorf("%s: %d on the simulated server, %d on the real one", what, s, r)
-				}
+			t.Logf("differences: %q", all)
+			for _, text := range wrong {
+				t.Error(text)
 			}
 		})
 	}
@@ -94,14 +86,23 @@ type played struct {
 	counts   map[string]int // of successful requests, and of changes by author
 }
 
-// differ reports whether a count differs that is the same on both servers.
-func differ(simulated, actual played, exact func(what string) bool) bool {
-	for what, s := range simulated.counts {
-		if r := actual.counts[what]; r != s && exact(what) && !(strings.HasPrefix(what, "watch ") && r > s) {
-			return true
+// differences says which counts differ, and which of them must not. kube-apiserver ends watches now and then, and the
+// controller resumes them.
+func differences(simulated, actual played, exact func(what string) bool) (all, wrong []string) {
+	keys := maps.Clone(simulated.counts)
+	maps.Copy(keys, actual.counts)
+	for _, what := range slices.Sorted(maps.Keys(keys)) {
+		s, r := simulated.counts[what], actual.counts[what]
+		if s == r {
+			continue
+		}
+		text := fmt.Sprintf("%s: %d on the simulated server, %d on the real one", what, s, r)
+		all = append(all, text)
+		if exact(what) && !(strings.HasPrefix(what, "watch ") && r > s) {
+			wrong = append(wrong, text)
 		}
 	}
-	return false
+	return all, wrong
 }
 
 // playOn plays a workload to kube-controller-manager on a server.
