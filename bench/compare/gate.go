@@ -36,7 +36,6 @@ import (
 
 	"golang.org/x/perf/benchunit"
 
-	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 	"watchlab/loadgen/manifest"
 )
@@ -345,6 +344,3 @@ func (f *Finding) figure(v float64) string {
 	tidy, unit := benchunit.Tidy(v, f.Metric)
 	return benchunit.Scale(tidy, benchunit.ClassOf(unit))
 }
-
-// JSON writes all findings.
-func (v *GateResult) JSON(w io.Writer) error { return lab.EncodeJSON(w, v) }

@@ -373,7 +373,7 @@ func TestTextGolden(t *testing.T) {
 	golden.Check(t, "gate.txt", got.String())
 	var decoded compare.GateResult
 	got.Reset()
-	noError(t, v.JSON(&got))
+	noError(t, lab.EncodeJSON(&got, v))
 	if err := json.Unmarshal(got.Bytes(), &decoded); err != nil || len(decoded.Findings) != len(v.Findings) || !decoded.Failed {
 		t.Errorf("%v:\n%s", err, got.String())
 	}
