@@ -35,12 +35,7 @@ func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resy
 
 // Func returns a [NewSharedIndexInformer] with the queue of opts. The arguments of the returned
 // function set the resync period and the indexers. Indexers of opts are added; for the same name
-// the argument wins. The error is that of [New], so the returned function has none. In a client-go
-// SharedInformerFactory, whose listers then read from the informer and need the namespace index:
-//
-//	factory.InformerFor(&v1.Pod{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-//		return newInformer(listPods(c), &v1.Pod{}, resync, nil)
-//	})
+// the argument wins. The error is that of [New], so the returned function has none.
 func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer, error) {
 	b, err := opts.checked()
 	if err != nil {
@@ -54,6 +49,26 @@ func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration
 func build(lw cache.ListerWatcher, example runtime.Object, opts Options, resync time.Duration, indexers cache.Indexers, b blueprint) *informer {
 	opts.ResyncPeriod, opts.Indexers = max(0, resync), merged(opts.Indexers, indexers)
 	return newInformer(lw, example, opts, b)
+}
+
+// ForFactory returns the constructor for InformerFor of a client-go SharedInformerFactory with a
+// client of type C, such as kubernetes.Interface. If it is registered before the first use of the
+// type, the listers of the factory share this informer:
+//
+//	newPods, err := informer.ForFactory(&v1.Pod{}, listPods, opts)
+//	factory.InformerFor(&v1.Pod{}, newPods)
+//	factory.Core().V1().Pods().Lister()
+//
+// Generated informers of client-go have a namespace index for their listers;
+// opts.Indexers should have it too. The error is that of [New].
+func ForFactory[C any](example runtime.Object, lw func(C) cache.ListerWatcher, opts Options) (func(C, time.Duration) cache.SharedIndexInformer, error) {
+	newInformer, err := Func(opts)
+	if err != nil {
+		return nil, err
+	}
+	return func(client C, resync time.Duration) cache.SharedIndexInformer {
+		return newInformer(lw(client), example, resync, nil)
+	}, nil
 }
 
 // ForResource returns an informer of a resource of all namespaces, with a client of its own that

@@ -55,11 +55,11 @@ func Example() {
 }
 
 // An informer in one of client-go's factories, whose listers then read from it.
-func ExampleFunc() {
+func ExampleForFactory() {
 	var client kubernetes.Interface = fake.NewClientset(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0"}})
 	factory := informers.NewSharedInformerFactory(client, 10*time.Minute)
 
-	newInformer, err := informer.Func(informer.Options{
+	newPods, err := informer.ForFactory(&v1.Pod{}, listPods, informer.Options{
 		Queue:    deltafifo.Options{Delivery: deltafifo.PerKey},
 		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
@@ -67,9 +67,7 @@ func ExampleFunc() {
 		fmt.Println(err)
 		return
 	}
-	factory.InformerFor(&v1.Pod{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return newInformer(listPods(c), &v1.Pod{}, resync, nil)
-	})
+	factory.InformerFor(&v1.Pod{}, newPods)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	factory.StartWithContext(ctx)

@@ -20,7 +20,8 @@
 // With a decoder, [ForResource] makes the client too, for an informer alone and for a client-go
 // SharedInformerFactory, and [ForManager] serves a manager of controller-runtime. A bare Reflector
 // takes a [decode.NewListWatch]. Each has an example. Without a decoder, [NewSharedIndexInformer] and
-// [Func] have the signature of controller-runtime's cache.Options.NewInformer.
+// [Func] have the signature of controller-runtime's cache.Options.NewInformer, and [ForFactory] has
+// that of SharedInformerFactory.InformerFor.
 //
 // # What it guarantees
 //

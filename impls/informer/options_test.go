@@ -14,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -55,6 +57,9 @@ func TestOptions(t *testing.T) {
 		}
 		if f, err := informer.Func(c.opts); f != nil || !errors.Is(err, c.is) {
 			t.Errorf("%s: Func returned an error %v", c.name, err)
+		}
+		if f, err := informer.ForFactory(&v1.Pod{}, func(int) cache.ListerWatcher { return lw }, c.opts); f != nil || !errors.Is(err, c.is) {
+			t.Errorf("%s: ForFactory returned an error %v", c.name, err)
 		}
 	}
 }
@@ -196,6 +201,16 @@ func TestShapes(t *testing.T) {
 				t.Errorf("%s: resyncs at seconds %v of 3, want one", name, got)
 			}
 		})
+	}
+
+	var _ internalinterfaces.NewInformerFunc
+	forFactory, err := informer.ForFactory(&v1.Pod{}, func(kubernetes.Interface) cache.ListerWatcher { return newFeed().lw() }, informer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var factory internalinterfaces.NewInformerFunc = forFactory
+	if inf := factory(nil, -time.Second); inf.HasSyncedChecker().Name() != "SharedIndexInformer *v1.Pod" {
+		t.Errorf("ForFactory makes %q", inf.HasSyncedChecker().Name())
 	}
 }
 
