@@ -138,7 +138,8 @@ func OutcomeOf(p *record.Play) *Outcome {
 		if a.Writes() && !a.Background() && a.Code < 300 {
 			o.writes++
 		}
-		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" {
+		// One that comes again while the object is going, as from a stale cache, changes nothing.
+		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" && !a.Unchanged {
 			k := a.ID()
 			o.deleted[k] = append(o.deleted[k], a)
 		}
