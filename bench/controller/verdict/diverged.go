@@ -86,7 +86,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 		excused: slices.ContainsFunc(p.Faults, func(f fault.Spec) bool { return f.Name == fault.OldView || f.Name == fault.LostAnswer }),
 	}
 	last, standIns, living := map[record.ID]*record.Change{}, map[record.ID]bool{}, map[record.ID]alike{}
-	changes := map[types.UID]int{} // by users
+	changes, ended, owners := map[types.UID]int{}, map[types.UID]bool{}, map[record.ID]types.UID{} // by users; of dependents
 	for c := range record.Each(p.Changes) {
 		m, ok := c.Object.(metav1.Object)
 		// What nobody in the play has changed, the server has, or others in the cluster.
@@ -101,11 +101,17 @@ func OutcomeOf(p *record.Play) *Outcome {
 		switch {
 		case c.Type == watch.Added:
 			standIns[k] = c.By == record.ByLifecycle
-			if owner := metav1.GetControllerOfNoCopy(m); owner != nil && (m.GetGenerateName() != "" || hashed.MatchString(k.Key)) {
+			owner := metav1.GetControllerOfNoCopy(m)
+			if owner == nil {
+				break
+			}
+			owners[k] = owner.UID
+			if m.GetGenerateName() != "" || hashed.MatchString(k.Key) {
 				o.made[k] = state{owner.UID, changes[owner.UID]}
 			}
 		case c.By == record.ByWorkload || c.By == record.ByStorm:
 			changes[m.GetUID()]++
+			ended[m.GetUID()] = ended[m.GetUID()] || m.GetDeletionTimestamp() != nil || c.Type == watch.Deleted
 		}
 		lives := c.Type != watch.Deleted && m.GetDeletionTimestamp() == nil
 		switch a, lived := living[k]; {
@@ -130,7 +136,10 @@ func OutcomeOf(p *record.Play) *Outcome {
 		}
 	}
 	for k, c := range last {
-		if o.last[k] = c.At; c.Type != watch.Deleted && !standIns[k] { // A volume, say, stays as often as its claim was made.
+		// What outlives an owner that a user has deleted, as the pods of a job, are as many as the controller had made by then.
+		m, _ := c.Object.(metav1.Object)
+		orphan := ended[owners[k]] && metav1.GetControllerOfNoCopy(m) == nil
+		if o.last[k] = c.At; c.Type != watch.Deleted && !standIns[k] && !orphan { // A volume, say, stays as often as its claim was made.
 			o.objects[k] = contentOf(c.Object)
 		}
 	}
