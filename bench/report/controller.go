@@ -151,8 +151,8 @@ func controllerVerdict(o *controller.Result) verdict {
 	t.Labels = 1
 	var names []string
 	groups := groupPlays(o)
-	for _, g := range groups {
-		for _, w := range g.plays[0].Verdicts {
+	for _, p := range o.Plays { // Explore begins with plays that are compared with no other.
+		for _, w := range p.Verdicts {
 			if !slices.Contains(names, w.Name) {
 				names = append(names, w.Name)
 			}

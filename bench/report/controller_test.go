@@ -114,6 +114,21 @@ func TestControllerForms(t *testing.T) {
 	}
 }
 
+// TestExploredVerdict: the first explored play has no verdict that compares it with others; the table has it all the same.
+func TestExploredVerdict(t *testing.T) {
+	o := controllerRun()
+	first, second := controllerPlay("new", "explore-00", 1, false), controllerPlay("new", "explore-01", 1, false)
+	second.Verdicts = append(second.Verdicts, verdict.Verdict{Name: verdict.Diverged, Failed: true, Text: "one difference"})
+	o.Plays = []controller.Play{first, second}
+	var b bytes.Buffer
+	if err := report.ControllerText(&b, o); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "diverged: one difference") {
+		t.Error(b.String())
+	}
+}
+
 func controllerPage(t *testing.T, o *controller.Result) string {
 	t.Helper()
 	var b bytes.Buffer

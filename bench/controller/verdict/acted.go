@@ -13,8 +13,9 @@ import (
 	"watchlab/loadgen/fault"
 )
 
-// acted calls differs for objects of one content, whose names the server makes up, of which there are several at a time
-// and without faults one: how many replicas there are may depend on how late the program is, a single one does not.
+// acted calls differs for objects of one content, whose names the server makes up, of which there are more at a time than
+// without faults. A program that is late has seen other numbers of replicas: several are too many only if they are more than
+// any number to which their owner was changed.
 func acted(free, o *Outcome, differs func(differing)) {
 	if o.excused {
 		return
@@ -22,8 +23,9 @@ func acted(free, o *Outcome, differs func(differing)) {
 	common := commonWords(free, o)
 	usual, crowds := free.crowdsOf(common), o.crowdsOf(common)
 	for _, a := range slices.SortedFunc(maps.Keys(crowds), func(a, b alike) int { return cmp.Compare(crowds[a].at, crowds[b].at) }) {
-		if c := crowds[a]; c.most > 1 && usual[a].most == 1 {
-			differs(differing{a.content, c.by, c.at, fmt.Sprintf("%s: %d with the same content at a time, without faults 1: %s", a.group, c.most, c.by)})
+		c, most := crowds[a], usual[a].most
+		if c.most > most && (most == 1 || most > 1 && !c.asked) {
+			differs(differing{a.content, c.by, c.at, fmt.Sprintf("%s: %d with the same content at a time, without faults %d: %s", a.group, c.most, most, c.by)})
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,10 +33,12 @@ type Outcome struct {
 	groups  map[record.ID]group
 	last    map[record.ID]time.Duration // of the last change
 	deleted map[record.ID][]*record.Access
-	left    map[record.ID]int // of its group, when it was deleted
+	changed map[record.ID]time.Duration // of what was deleted: when a user changed its owner last
+	left    map[record.ID]int           // of its group, when it was deleted
 	crowds  map[alike]crowd
 	made    map[record.ID]state // of objects whose names are made up, or hashes
 	writes  int
+	asked   map[types.UID]float64 // the largest number to which a field of an owner was changed: it may be that of replicas
 	// simulated are resources whose status the stand-in writes, and chance differences that need no fault.
 	simulated map[schema.GroupResource]bool
 	chance    map[string]bool
@@ -65,6 +68,7 @@ type state struct {
 // crowd is the number of objects that exist, the largest one so far, its time and the object that made it.
 type crowd struct {
 	n, most int
+	asked   bool // somebody may have asked for so many
 	at      time.Duration
 	by      record.ID
 }
@@ -81,12 +85,14 @@ func (g group) String() string {
 func OutcomeOf(p *record.Play) *Outcome {
 	o := &Outcome{
 		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[record.ID]map[string]any{}, groups: map[record.ID]group{}, last: map[record.ID]time.Duration{},
-		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, crowds: map[alike]crowd{}, made: map[record.ID]state{},
-		simulated: map[schema.GroupResource]bool{}, chance: map[string]bool{},
+		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, changed: map[record.ID]time.Duration{}, crowds: map[alike]crowd{}, made: map[record.ID]state{},
+		simulated: map[schema.GroupResource]bool{}, chance: map[string]bool{}, asked: map[types.UID]float64{},
 		excused: slices.ContainsFunc(p.Faults, func(f fault.Spec) bool { return f.Name == fault.OldView || f.Name == fault.LostAnswer }),
 	}
 	last, standIns, living := map[record.ID]*record.Change{}, map[record.ID]bool{}, map[record.ID]alike{}
-	changes, ended, owners := map[types.UID]int{}, map[types.UID]bool{}, map[record.ID]types.UID{} // by users; of dependents
+	// Of users, and of dependents.
+	changes, ended, owners := map[types.UID]int{}, map[types.UID]bool{}, map[record.ID]types.UID{}
+	changed := map[types.UID]time.Duration{}
 	for c := range record.Each(p.Changes) {
 		m, ok := c.Object.(metav1.Object)
 		// What nobody in the play has changed, the server has, or others in the cluster.
@@ -111,6 +117,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 			}
 		case c.By == record.ByWorkload || c.By == record.ByStorm:
 			changes[m.GetUID()]++
+			changed[m.GetUID()] = c.At
 			ended[m.GetUID()] = ended[m.GetUID()] || m.GetDeletionTimestamp() != nil || c.Type == watch.Deleted
 		}
 		lives := c.Type != watch.Deleted && m.GetDeletionTimestamp() == nil
@@ -135,6 +142,26 @@ func OutcomeOf(p *record.Play) *Outcome {
 			o.left[k] = o.count(alike{group: a.group}, -1, c)
 		}
 	}
+	for a := range o.crowds {
+		if a.owner != "" {
+			o.asked[a.owner] = 0
+		}
+	}
+	for c := range record.Each(p.Changes) {
+		m, ok := c.Object.(metav1.Object)
+		if !ok || c.Before == nil || c.Type != watch.Modified {
+			continue
+		}
+		if _, owns := o.asked[m.GetUID()]; !owns {
+			continue
+		}
+		Changed(c, func(path string, _, is any) {
+			n, err := strconv.ParseFloat(fmt.Sprint(is), 64)
+			if err == nil && !strings.HasPrefix(path, ".metadata") && !strings.HasPrefix(path, ".status") {
+				o.asked[m.GetUID()] = max(o.asked[m.GetUID()], n)
+			}
+		})
+	}
 	for k, c := range last {
 		// What outlives an owner that a user has deleted, as the pods of a job, are as many as the controller had made by then.
 		m, _ := c.Object.(metav1.Object)
@@ -151,6 +178,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" && !a.Unchanged {
 			k := a.ID()
 			o.deleted[k] = append(o.deleted[k], a)
+			o.changed[k] = changed[owners[k]]
 		}
 	}
 	return o
@@ -298,6 +326,7 @@ func (o *Outcome) crowdsOf(common func(string) string) map[alike]crowd {
 	out := map[alike]crowd{}
 	for a, c := range o.crowds {
 		if a.content != "" && c.most > 0 {
+			c.asked = a.owner == "" || float64(c.most) <= o.asked[a.owner]
 			a.group.owner, a.content, a.owner = common(a.group.owner), common(a.content), ""
 			if c.most > out[a].most {
 				out[a] = c
@@ -398,10 +427,11 @@ func compare(free, o *Outcome, differs func(differing)) {
 	}
 	for _, k := range sorted(o.deleted) {
 		// Of an object that is there in the end the deletion was a mistake, unless it is one without faults, too. One of a
-		// resource that is not deleted without faults may end what is too many, but leaves what is there in the end.
+		// resource that is not deleted without faults may end what is too many, but leaves what is there in the end. Either was
+		// right if a user changed the owner later: a slow program sees its states at other times.
 		all := o.deleted[k]
 		again := o.objects[k] != nil && free.objects[k] != nil && len(all) > len(free.deleted[k])
-		if again || !usual[k.Resource] && needed[k] {
+		if later := all[len(all)-1].At < o.changed[k]; !later && (again || !usual[k.Resource] && needed[k]) {
 			differs(differing{"delete " + k.String(), k, all[0].At, fmt.Sprintf("%s deleted %s, and not without faults", all[0].Client, k)})
 		}
 	}

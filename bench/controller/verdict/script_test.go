@@ -208,9 +208,15 @@ func (s *script) read(t testing.TB, words []string) {
 		namespace, name, _ := strings.Cut(words[4], "/")
 		object.SetNamespace(namespace)
 		object.SetName(name)
-		p.Changes = append(p.Changes, record.Change{
+		change := record.Change{
 			At: at, Intended: at, By: client, Type: watch.EventType(kind), Resource: resource, Key: words[4], Version: uint64(number(t, words[5])), Object: object,
-		})
+		}
+		for before := range record.Each(p.Changes) {
+			if before.ID() == change.ID() && change.Type != watch.Added && len(words) > 6 {
+				change.Before = before.Object
+			}
+		}
+		p.Changes = append(p.Changes, change)
 	default:
 		p.Accesses = append(p.Accesses, access(t, at, words))
 	}
