@@ -5,6 +5,7 @@ package controllerruntime_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,6 +24,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asManager {
+		manage(len(os.Args) > 2)
+		return
+	}
 	// client-go's metadata client filters its watches. A filter that has an event when its watch is stopped stays
 	// for ever (apimachinery, pkg/watch/filter.go).
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("k8s.io/apimachinery/pkg/watch.(*filteredWatch).loop"))
