@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -24,8 +25,7 @@ import (
 )
 
 // admit does what kube-apiserver v1.37.2 does by default with a new pod or a changed one (the plugins
-// DefaultTolerationSeconds, Priority and ServiceAccount, without the volume of a token), and allocates the addresses and
-// ports of services.
+// DefaultTolerationSeconds, Priority and ServiceAccount), and allocates the addresses and ports of services.
 func (s *Server) admit(_ *resources.Resource, obj, old resources.Object) error {
 	switch o := obj.(type) {
 	case *v1.Pod:
@@ -41,10 +41,17 @@ func (s *Server) admit(_ *resources.Resource, obj, old resources.Object) error {
 		if old == nil {
 			o.Spec.ServiceAccountName = cmp.Or(o.Spec.ServiceAccountName, "default")
 			o.Spec.DeprecatedServiceAccount = o.Spec.ServiceAccountName
-			if name := o.Spec.ServiceAccountName; name != "default" { // which a controller makes
-				if account, _ := s.builtin(v1.SchemeGroupVersion.WithResource("serviceaccounts")).log.Get(o.Namespace + "/" + name); account == nil {
+			name := o.Spec.ServiceAccountName
+			found, _ := s.builtin(v1.SchemeGroupVersion.WithResource("serviceaccounts")).log.Get(o.Namespace + "/" + name)
+			account, _ := found.(*v1.ServiceAccount)
+			if account == nil {
+				if name != "default" { // which a controller makes
 					return apierrors.NewForbidden(podResource.GroupResource(), o.Name, fmt.Errorf("error looking up service account %s/%s: serviceaccount %q not found", o.Namespace, name, name))
 				}
+				account = &v1.ServiceAccount{}
+			}
+			if ptr.Deref(cmp.Or(o.Spec.AutomountServiceAccountToken, account.AutomountServiceAccountToken), true) {
+				mountToken(&o.Spec, s.editor.Suffix())
 			}
 			return s.prioritize(o)
 		}
@@ -64,6 +71,42 @@ func (s *Server) admit(_ *resources.Resource, obj, old resources.Object) error {
 		return s.allocate(o, was)
 	}
 	return nil
+}
+
+// tokenPath is where the token of the service account is.
+const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// mountToken gives the containers that have nothing at tokenPath the token's volume there, and the pod that volume.
+func mountToken(spec *v1.PodSpec, suffix string) {
+	const prefix = "kube-api-access-"
+	name := prefix + suffix
+	i := slices.IndexFunc(spec.Volumes, func(v v1.Volume) bool { return strings.HasPrefix(v.Name, prefix) })
+	if i >= 0 {
+		name = spec.Volumes[i].Name
+	}
+	mounted := false
+	for _, containers := range [][]v1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			if c := &containers[i]; !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.MountPath == tokenPath }) {
+				c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenPath})
+				mounted = true
+			}
+		}
+	}
+	if i < 0 && mounted {
+		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+			DefaultMode: new(int32(v1.ProjectedVolumeSourceDefaultMode)),
+			Sources: []v1.VolumeProjection{
+				{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
+				{ConfigMap: &v1.ConfigMapProjection{
+					LocalObjectReference: v1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []v1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+				}},
+				{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{
+					{Path: "namespace", FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}},
+				}}},
+			},
+		}}})
+	}
 }
 
 // stored returns the visible objects of a resource whose keys have a prefix.

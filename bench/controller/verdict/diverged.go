@@ -234,7 +234,7 @@ var (
 	// hashed matches a name that ends in the hash of a content, as those of ReplicaSets and ControllerRevisions. It is the
 	// alphabet of hashes in Kubernetes (k8s.io/apimachinery v0.37, pkg/util/rand), and longer than a made-up suffix.
 	hashed = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{7,10}$`)
-	chance = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[-+]\d\d:\d\d)`)
+	chance = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[-+]\d\d:\d\d)|kube-api-access-\w{5}`)
 )
 
 func plain(v any, generation int64) any {

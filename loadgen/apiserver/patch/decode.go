@@ -120,6 +120,10 @@ func warnings(err error) []string {
 func canonical(obj runtime.Object) {
 	SetDefaults(obj)
 	switch o := obj.(type) {
+	case *appsv1.StatefulSet:
+		for i := range o.Spec.VolumeClaimTemplates { // pkg/apis/apps/v1/conversion.go
+			o.Spec.VolumeClaimTemplates[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
+		}
 	case *appsv1.DaemonSet:
 		if o.Annotations[appsv1.DeprecatedTemplateGeneration] == "" {
 			metav1.SetMetaDataAnnotation(&o.ObjectMeta, appsv1.DeprecatedTemplateGeneration, "0")
