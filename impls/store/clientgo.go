@@ -1,8 +1,6 @@
 package store
 
 import (
-	"maps"
-
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -14,11 +12,7 @@ func clientgoVariant() Variant {
 		Guarantees: guarantees(false),
 		New: func(o Options) (Store, error) {
 			o = o.complete()
-			indexers := maps.Clone(o.Indexers)
-			if indexers == nil {
-				indexers = cache.Indexers{} // upstream adds to it
-			}
-			s := cache.NewIndexer(o.KeyFunction, indexers, cache.WithStoreMetrics(o.Identifier, o.MetricsProvider))
+			s := cache.NewIndexer(o.KeyFunction, o.Indexers, cache.WithStoreMetrics(o.Identifier, o.MetricsProvider))
 			return s.(Store), nil
 		},
 	}

@@ -48,6 +48,15 @@ func (d *dictionary) find(hash uint32, name string) (number uint32, found bool) 
 	}
 }
 
+// all returns the strings by number.
+func (d *dictionary) all() []string {
+	list := make([]string, 0, d.n)
+	for names := range d.names.chunks(d.n) {
+		list = append(list, names...)
+	}
+	return list
+}
+
 // add gives the next number to a string that has none.
 func (d *dictionary) add(old *dictionary, hash uint32, name string) (number uint32) {
 	if d.n >= d.size/5*4 {

@@ -20,7 +20,7 @@ type Mutant struct {
 	Check string
 }
 
-// Mutants returns one variant for each named invariant. Each is a variant of this package with a method or an index
+// Mutants returns one variant for each named invariant. Each is a snapshot with a method or an index
 // function replaced.
 func Mutants() []Mutant {
 	snapshot := snapshotVariant()
@@ -42,87 +42,70 @@ func mutant(name, broken, check string, of Variant, build func(Options) Store) M
 	}
 }
 
-func newSnapshotBase(o Options) *base { return newBase(o, newSnapshots()) }
-
-// differently is a snapshot whose index functions are replaced.
-type differently struct {
-	*snapshots
-	function func(cache.IndexFunc) cache.IndexFunc
-}
-
-func (e differently) addIndexers(more cache.Indexers) {
-	changed := cache.Indexers{}
-	for name, f := range more {
-		changed[name] = e.function(f)
-	}
-	e.snapshots.addIndexers(changed)
-}
-
+// newStaleIndex is a snapshot whose index functions are replaced.
 func newStaleIndex(o Options) Store {
-	return newBase(o, differently{newSnapshots(), func(f cache.IndexFunc) cache.IndexFunc {
+	changed := cache.Indexers{}
+	for name, f := range o.Indexers {
 		had := map[string][]string{}
-		return func(obj any) ([]string, error) {
+		changed[name] = func(obj any) ([]string, error) {
 			values, err := f(obj)
+			if asked, _ := meta.Accessor(obj); asked.GetResourceVersion() == "0" {
+				return values, err // Index is called with it, and it is not stored.
+			}
 			key, _ := o.KeyFunction(obj)
 			had[key] = append(had[key], values...)
 			return slices.Clone(had[key]), err
 		}
-	}})
+	}
+	o.Indexers = changed
+	return newSnapshots(o)
 }
 
 type sharedList struct {
 	*snapshots
 	last atomic.Pointer[[]any]
+	of   atomic.Pointer[snapshot]
 }
 
-func newSharedList(o Options) Store { return newBase(o, &sharedList{snapshots: newSnapshots()}) }
+func newSharedList(o Options) Store { return &sharedList{snapshots: newSnapshots(o)} }
 
-func (e *sharedList) list() []any {
-	if list := e.last.Load(); list != nil {
-		return *list
+func (s *sharedList) List() []any {
+	if now := s.published.Load(); s.of.Swap(now) != now {
+		list := s.snapshots.List()
+		s.last.Store(&list)
 	}
-	list := e.snapshots.list()
-	e.last.Store(&list)
-	return list
-}
-
-func (e *sharedList) write(batch []write) {
-	e.snapshots.write(batch)
-	e.last.Store(nil)
+	return *s.last.Load()
 }
 
 type objectsKept struct {
 	*snapshots
-	kept *[]any
+	kept []any
 }
 
-func newObjectsKept(o Options) Store {
-	return newBase(o, objectsKept{newSnapshots(), new([]any)})
-}
+func newObjectsKept(o Options) Store { return &objectsKept{snapshots: newSnapshots(o)} }
 
-func (e objectsKept) write(batch []write) {
-	for _, w := range batch {
-		if obj, ok := e.get(w.key); ok && w.remove {
-			*e.kept = append(*e.kept, obj)
-		}
-	}
-	e.snapshots.write(batch)
+func (s *objectsKept) Delete(obj any) error {
+	old, _, _ := s.Get(obj)
+	s.kept = append(s.kept, old)
+	return s.snapshots.Delete(obj)
 }
 
 type tornHalf struct{ *snapshots }
 
-func newTornHalf(o Options) Store { return newBase(o, tornHalf{newSnapshots()}) }
+func newTornHalf(o Options) Store { return tornHalf{newSnapshots(o)} }
 
-func (e tornHalf) write(batch []write) {
-	half := len(batch) / 2
-	e.snapshots.write(batch[:half])
+func (s tornHalf) Transaction(txns ...cache.Transaction) *cache.TransactionError {
+	half := len(txns) / 2
+	if err := s.snapshots.Transaction(txns[:half]...); err != nil {
+		return err
+	}
 	runtime.Gosched()
-	e.snapshots.write(batch[half:])
+	return s.snapshots.Transaction(txns[half:]...)
 }
 
-type versionFirst struct{ *base }
+type versionFirst struct{ *snapshots }
 
-func newVersionFirst(o Options) Store { return versionFirst{newSnapshotBase(o)} }
+func newVersionFirst(o Options) Store { return versionFirst{newSnapshots(o)} }
 
 func (s versionFirst) Transaction(txns ...cache.Transaction) *cache.TransactionError {
 	if len(txns) > 0 {
@@ -131,5 +114,5 @@ func (s versionFirst) Transaction(txns ...cache.Transaction) *cache.TransactionE
 			runtime.Gosched() // A reader of the version waits for a write, not for the time between two.
 		}
 	}
-	return s.base.Transaction(txns...)
+	return s.snapshots.Transaction(txns...)
 }

@@ -1,10 +1,14 @@
 package store
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -13,60 +17,191 @@ func snapshotVariant() Variant {
 		Name:       "snapshot",
 		Summary:    "immutable versions that share memory, published once a batch: reads take no lock",
 		Guarantees: guarantees(true),
-		New:        func(o Options) (Store, error) { return newBase(o.complete(), newSnapshots()), nil },
+		New:        func(o Options) (Store, error) { return newSnapshots(o.complete()), nil },
 	}
 }
 
-// snapshots is an [engine] that publishes an immutable version of its contents after each batch. A read
+// snapshots is a [Store] that publishes an immutable version of its contents after each batch. A read
 // loads the version once and then uses only that, so it takes no lock, and all that it returns is of
 // one point in time. The writer edits a draft, which shares the memory of the published version but
 // for the nodes that the batch changes (see [vector]).
 //
 // Objects have numbers from 0 to n-1, without gaps. What is found by key or by value is a number.
 //
+// Around the contents it does what `cache` (tools/cache/store.go) and the ends of the calls of threadSafeMap
+// (thread_safe_store.go, both client-go v0.37.2) do: keys, errors, indexers and resourceVersions.
+//
 // Rejected: postings that hold the objects. A list would be a copy, but each update would copy a chunk
 // in each index, and an index would take four times the memory.
 type snapshots struct {
+	keyFunction cache.KeyFunc
 	// published is stored after the last write to what it points to, and read before the first read
 	// of it. That is the only order that readers need.
 	published atomic.Pointer[snapshot]
-	draft     draft      // the writer's
-	values    [][]string // the writer's scratch
+	// versions is a store of client-go that stays empty. Its Bookmark keeps the resourceVersion and
+	// sets the metric; so the default metrics provider and the feature gate are client-go's own.
+	versions cache.Store
+
+	writer sync.Mutex // held by each write; guards the fields below
+	draft  draft
+	values [][]string // scratch
+}
+
+var (
+	_ Store   = (*snapshots)(nil)
+	_ Swapper = (*snapshots)(nil)
+)
+
+// write stores an object at a key, or removes the key.
+type write struct {
+	key    string
+	obj    any // in a removal, the object that the caller gave
+	remove bool
+	old    any // what it has replaced or removed; nil for nothing
+	index  int // in the transaction
+}
+
+// state is what a version and the draft have. Indices stand in the order of names and functions, which change with
+// AddIndexers alone.
+type state struct {
+	keys    dictionary
+	objects vector[any] // by number
+	names   []string
+	funcs   []cache.IndexFunc
 }
 
 // snapshot is an immutable state of the contents.
 type snapshot struct {
-	keys    dictionary
-	objects vector[any] // by number
-	// indices stand in the order of names, which changes with AddIndexers alone.
-	names   []string
+	state
 	indices []*snapshotIndex
 }
 
 // draft is the version that the next batch publishes.
 type draft struct {
-	keys    dictionary
-	objects vector[any]
+	state
 	indices []*indexDraft
-	names   []string
-	funcs   []cache.IndexFunc
 }
 
-func newSnapshots() *snapshots {
-	s := new(snapshots)
+// newSnapshots returns an empty store. The options are complete.
+func newSnapshots(o Options) *snapshots {
+	s := &snapshots{
+		keyFunction: o.KeyFunction,
+		versions:    cache.NewStore(o.KeyFunction, cache.WithStoreMetrics(o.Identifier, o.MetricsProvider)),
+	}
 	s.published.Store(new(snapshot))
+	s.addIndexers(o.Indexers)
 	return s
 }
 
-func (s *snapshots) get(key string) (any, bool) {
-	v := s.published.Load()
-	if number, found := v.keys.find(hashOf(key), key); found {
-		return v.objects.at(number), true
+// apply makes the writes and takes the resourceVersion of the last object, if it has metadata.
+func (s *snapshots) apply(batch []write) {
+	last := batch[len(batch)-1].obj
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	s.write(batch)
+	if object, err := meta.Accessor(last); err == nil {
+		s.versions.Bookmark(object.GetResourceVersion())
 	}
-	return nil, false
 }
 
-func (s *snapshots) list() []any {
+func (s *snapshots) one(obj any, remove bool) error {
+	key, err := s.keyFunction(obj)
+	if err != nil {
+		return cache.KeyError{Obj: obj, Err: err}
+	}
+	s.apply([]write{{key: key, obj: obj, remove: remove}})
+	return nil
+}
+
+func (s *snapshots) Add(obj any) error    { return s.one(obj, false) }
+func (s *snapshots) Update(obj any) error { return s.one(obj, false) }
+func (s *snapshots) Delete(obj any) error { return s.one(obj, true) }
+
+// Transaction makes the writes in order. It leaves out those whose object has no key, and returns an
+// error with them.
+func (s *snapshots) Transaction(txns ...cache.Transaction) *cache.TransactionError {
+	return s.Swap(nil, txns...)
+}
+
+// Swap is Transaction, and says what each write replaced or removed.
+func (s *snapshots) Swap(old []any, txns ...cache.Transaction) *cache.TransactionError {
+	batch := make([]write, 0, len(txns))
+	clear(old)
+	var failed *cache.TransactionError
+	for i, txn := range txns {
+		key, err := s.keyFunction(txn.Object)
+		if err == nil {
+			batch = append(batch, write{key: key, obj: txn.Object, remove: txn.Type == cache.TransactionTypeDelete, index: i})
+			continue
+		}
+		if failed == nil {
+			failed = &cache.TransactionError{SuccessfulIndices: []int{}, TotalTransactions: len(txns)}
+		}
+		failed.Errors = append(failed.Errors, cache.KeyError{Obj: txn.Object, Err: err})
+	}
+	if len(batch) > 0 {
+		s.apply(batch)
+	}
+	for i := range batch {
+		if old != nil {
+			old[batch[i].index] = batch[i].old
+		}
+		if failed != nil {
+			failed.SuccessfulIndices = append(failed.SuccessfulIndices, batch[i].index)
+		}
+	}
+	return failed
+}
+
+// Replace makes the list the whole contents. After an error nothing has changed.
+func (s *snapshots) Replace(list []any, resourceVersion string) error {
+	batch := make([]write, len(list))
+	for i, obj := range list {
+		key, err := s.keyFunction(obj)
+		if err != nil {
+			return cache.KeyError{Obj: obj, Err: err}
+		}
+		batch[i] = write{key: key, obj: obj}
+	}
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	s.replace(batch)
+	s.versions.Bookmark(resourceVersion)
+	return nil
+}
+
+func (s *snapshots) Bookmark(resourceVersion string) {
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	s.versions.Bookmark(resourceVersion)
+}
+
+// LastStoreSyncResourceVersion waits for a write, as client-go's does: a reader may have found the write's objects already.
+func (s *snapshots) LastStoreSyncResourceVersion() string {
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	return s.versions.LastStoreSyncResourceVersion()
+}
+
+func (s *snapshots) Resync() error { return nil }
+
+func (s *snapshots) GetByKey(key string) (any, bool, error) {
+	v := s.published.Load()
+	if number, found := v.keys.find(hashOf(key), key); found {
+		return v.objects.at(number), true, nil
+	}
+	return nil, false, nil
+}
+
+func (s *snapshots) Get(obj any) (any, bool, error) {
+	key, err := s.keyFunction(obj)
+	if err != nil {
+		return nil, false, cache.KeyError{Obj: obj, Err: err}
+	}
+	return s.GetByKey(key)
+}
+
+func (s *snapshots) List() []any {
 	v := s.published.Load()
 	list := make([]any, 0, v.keys.n)
 	for objects := range v.objects.chunks(v.keys.n) {
@@ -75,35 +210,29 @@ func (s *snapshots) list() []any {
 	return list
 }
 
-func (s *snapshots) listKeys() []string {
-	v := s.published.Load()
-	list := make([]string, 0, v.keys.n)
-	for keys := range v.keys.names.chunks(v.keys.n) {
-		list = append(list, keys...)
+func (s *snapshots) ListKeys() []string { return s.published.Load().keys.all() }
+
+// index returns an index and its function.
+func (v *snapshot) index(name string) (*snapshotIndex, cache.IndexFunc, error) {
+	if i := slices.Index(v.names, name); i >= 0 {
+		return v.indices[i], v.funcs[i], nil
 	}
-	return list
+	return nil, nil, fmt.Errorf("Index with name %s does not exist", name)
 }
 
-// index returns an index that AddIndexers has published.
-func (v *snapshot) index(name string) *snapshotIndex { return v.indices[slices.Index(v.names, name)] }
-
-func (s *snapshots) byIndex(name, value string) []any {
+func (s *snapshots) Index(name string, obj any) ([]any, error) {
 	v := s.published.Load()
-	p := v.index(name).posting(value)
-	list := make([]any, 0, p.n)
-	for numbers := range p.chunks {
-		at := len(list)
-		list = list[:at+len(numbers)]
-		for i, number := range numbers {
-			list[at+i] = v.objects.at(number)
-		}
+	x, f, err := v.index(name)
+	if err != nil {
+		return nil, err
 	}
-	return list
-}
-
-func (s *snapshots) byValues(name string, values []string) []any {
-	v := s.published.Load()
-	x := v.index(name)
+	values, err := f(obj)
+	if err != nil {
+		return nil, err
+	}
+	if len(values) == 1 {
+		return v.with(x, values[0]), nil
+	}
 	list, seen := []any{}, map[uint32]bool{}
 	for _, value := range values {
 		p := x.posting(value)
@@ -116,28 +245,76 @@ func (s *snapshots) byValues(name string, values []string) []any {
 			}
 		}
 	}
+	return list, nil
+}
+
+func (s *snapshots) ByIndex(name, value string) ([]any, error) {
+	v := s.published.Load()
+	x, _, err := v.index(name)
+	if err != nil {
+		return nil, err
+	}
+	return v.with(x, value), nil
+}
+
+// with returns the objects with a value.
+func (v *snapshot) with(x *snapshotIndex, value string) []any {
+	p := x.posting(value)
+	list := make([]any, 0, p.n)
+	for numbers := range p.chunks {
+		at := len(list)
+		list = list[:at+len(numbers)]
+		for i, number := range numbers {
+			list[at+i] = v.objects.at(number)
+		}
+	}
 	return list
 }
 
-func (s *snapshots) indexKeys(name, value string) []string {
+// IndexKeys returns the keys in order, as client-go's does.
+func (s *snapshots) IndexKeys(name, value string) ([]string, error) {
 	v := s.published.Load()
-	p := v.index(name).posting(value)
+	x, _, err := v.index(name)
+	if err != nil {
+		return nil, err
+	}
+	p := x.posting(value)
 	list := make([]string, 0, p.n)
 	for numbers := range p.chunks {
 		for _, number := range numbers {
 			list = append(list, v.keys.names.at(number))
 		}
 	}
-	return list
+	slices.Sort(list)
+	return list, nil
 }
 
-func (s *snapshots) indexValues(name string) []string {
-	x := s.published.Load().index(name)
-	list := make([]string, 0, x.values.n)
-	for values := range x.values.names.chunks(x.values.n) {
-		list = append(list, values...)
+func (s *snapshots) ListIndexFuncValues(name string) []string {
+	x, _, err := s.published.Load().index(name)
+	if err != nil {
+		return []string{}
 	}
-	return list
+	return x.values.all()
+}
+
+// GetIndexers returns a copy.
+func (s *snapshots) GetIndexers() cache.Indexers {
+	v := s.published.Load()
+	indexers := make(cache.Indexers, len(v.names))
+	for i, name := range v.names {
+		indexers[name] = v.funcs[i]
+	}
+	return indexers
+}
+
+func (s *snapshots) AddIndexers(more cache.Indexers) error {
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	if taken := sets.New(s.draft.names...).Intersection(sets.KeySet(more)); len(taken) > 0 {
+		return fmt.Errorf("indexer conflict: %v", taken)
+	}
+	s.addIndexers(more)
+	return nil
 }
 
 // write calls the index functions first. So a panic of one changes nothing.
@@ -156,7 +333,7 @@ func (s *snapshots) write(batch []write) {
 
 // replace makes a new draft, which shares nothing with the published version.
 func (s *snapshots) replace(batch []write) {
-	d, old := draft{names: s.draft.names, funcs: s.draft.funcs}, new(snapshot)
+	d, old := draft{state: state{names: s.draft.names, funcs: s.draft.funcs}}, new(snapshot)
 	for range d.names {
 		d.indices = append(d.indices, newIndexDraft())
 	}
@@ -170,6 +347,8 @@ func (s *snapshots) replace(batch []write) {
 	s.draft = d
 }
 
+// addIndexers indexes what is stored by further functions, whose names are not taken. After a panic of a function
+// the store is as before.
 func (s *snapshots) addIndexers(more cache.Indexers) {
 	d, v := s.draft, s.published.Load()
 	d.names, d.funcs, d.indices = slices.Clone(d.names), slices.Clone(d.funcs), slices.Clone(d.indices)
@@ -231,9 +410,22 @@ func (d *draft) remove(old *snapshot, number uint32) {
 
 // freeze returns the draft as a version. Later writes copy what they change of it.
 func (d *draft) freeze() *snapshot {
-	v := &snapshot{keys: d.keys, objects: d.objects, names: d.names, indices: make([]*snapshotIndex, len(d.indices))}
+	v := &snapshot{state: d.state, indices: make([]*snapshotIndex, len(d.indices))}
 	for i, x := range d.indices {
 		v.indices[i] = x.freeze()
 	}
 	return v
+}
+
+// valuesOf returns the values of an object in an index. Like client-go's updateSingleIndex, it
+// panics if the function fails, and gives a nil object no values.
+func valuesOf(name string, f cache.IndexFunc, key string, obj any) []string {
+	if obj == nil {
+		return nil
+	}
+	values, err := f(obj)
+	if err != nil {
+		panic(fmt.Errorf("unable to calculate an index entry for key %q on index %q: %w", key, name, err))
+	}
+	return values
 }

@@ -104,7 +104,7 @@ func isClientGos(t *testing.T, variant string) {
 		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
-		engine, _ := ours.(*base).engine.(*snapshots)
+		engine, _ := ours.(*snapshots)
 		keys := rapid.SampledFrom([]int{1, 5, chunkSize + 1, 3 * chunkSize, 2*perPage + 1}).Draw(t, "keys")
 		values := rapid.SampledFrom([]int{1, 2, 50, 10000}).Draw(t, "values")
 		revision := 0
@@ -193,7 +193,7 @@ func isClientGos(t *testing.T, variant string) {
 				}
 				history = append(history, old{engine.published.Load(), want})
 				for _, o := range history[max(0, len(history)-4):] {
-					compare(t, contents(viewOf(ours, o.version)), o.want)
+					compare(t, contents(viewOf(o.version)), o.want)
 				}
 			},
 		})
@@ -201,26 +201,21 @@ func isClientGos(t *testing.T, variant string) {
 }
 
 // viewOf returns a store that has a version as its contents.
-func viewOf(s Store, v *snapshot) Store {
+func viewOf(v *snapshot) Store {
 	view := &snapshots{}
 	view.published.Store(v)
-	b := &base{engine: view}
-	indexers := maps.Clone(s.GetIndexers())
-	maps.DeleteFunc(indexers, func(name string, _ cache.IndexFunc) bool { return !slices.Contains(v.names, name) })
-	b.indexers.Store(&indexers)
-	return b
+	return view
 }
 
 // fill returns a store with n objects in the three namespaces, each with the value "all" and one of its own.
-func fill(t *testing.T, n int) (*snapshots, Store) {
-	engine := newSnapshots()
-	s := newBase(Options{Indexers: cache.Indexers{
+func fill(t *testing.T, n int) *snapshots {
+	s := newSnapshots(Options{Indexers: cache.Indexers{
 		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "values": valuesIndex,
-	}}.complete(), engine)
+	}}.complete())
 	if err := s.Replace(objects(n, 1), "1"); err != nil {
 		t.Fatal(err)
 	}
-	return engine, s
+	return s
 }
 
 func objects(n, version int) (list []any) {
@@ -266,8 +261,8 @@ func nodes[T any](v vector[T]) (list []*chunk[T]) {
 
 // runChunks counts the chunks from the slot of an object's key to the next free slot. Their number depends
 // on the seed of the hash.
-func runChunks(engine *snapshots, o any) (n int) {
-	d := &engine.published.Load().keys
+func runChunks(s *snapshots, o any) (n int) {
+	d := &s.published.Load().keys
 	key, err := cache.MetaNamespaceKeyFunc(o)
 	if err != nil {
 		panic(err)
@@ -288,7 +283,7 @@ func runChunks(engine *snapshots, o any) (n int) {
 // TestSnapshotsShareMemory counts the chunks that a write copies, of a store with three blocks.
 func TestSnapshotsShareMemory(t *testing.T) {
 	const n = 2*perBlock + 1
-	engine, s := fill(t, n)
+	s := fill(t, n)
 	for _, c := range []struct {
 		name                                    string
 		write                                   func() error
@@ -300,17 +295,18 @@ func TestSnapshotsShareMemory(t *testing.T) {
 			return nil
 		}, 1, 0, 0, 0, 0},
 		// The deletion moves the last object, and slots of the run that the deleted key is in.
-		{"delete", func() error { return s.Delete(newObject(0, 4)) }, 1, 1, runChunks(engine, newObject(0, 4)) + 1, 4, 1},
+		{"delete", func() error { return s.Delete(newObject(0, 4)) }, 1, 1, runChunks(s, newObject(0, 4)) + 1, 4, 1},
 		{"add", func() error { return s.Add(newObject(0, 5, "all", "0")) }, 1, 1, 1, 2, 1},
 		{"other value", func() error { return s.Update(newObject(9, 6, "all", "new")) }, 1, 0, 0, 4, 0},
 		{"nothing", func() error { _ = s.Transaction(); s.Bookmark("8"); return s.Delete(newObject(n, 7)) }, 0, 0, 0, 0, 0},
 	} {
-		old := engine.published.Load()
+		old := s.published.Load()
 		if err := c.write(); err != nil {
 			t.Fatal(err)
 		}
-		now := engine.published.Load()
-		before, after := old.index("values"), now.index("values")
+		now := s.published.Load()
+		before, _, _ := old.index("values")
+		after, _, _ := now.index("values")
 		all := func(x *snapshotIndex) vector[uint32] { p := x.posting("all"); return p.many }
 		for _, copied := range []struct {
 			name      string
@@ -335,14 +331,14 @@ func TestSnapshotsShareMemory(t *testing.T) {
 // TestSnapshotsEndWithTheirReaders: a version is collected once it is neither published nor read, and one
 // that is read keeps no other. A store that shrinks has no more nodes than it needs.
 func TestSnapshotsEndWithTheirReaders(t *testing.T) {
-	engine, s := fill(t, 3*perPage)
+	s := fill(t, 3*perPage)
 	var versions []weak.Pointer[snapshot]
 	var read *snapshot
 	for i := range 40 {
 		if i == 20 {
-			read = engine.published.Load()
+			read = s.published.Load()
 		}
-		versions = append(versions, weak.Make(engine.published.Load()))
+		versions = append(versions, weak.Make(s.published.Load()))
 		if err := s.Update(newObject(i, i, "all", fmt.Sprint(i%3))); err != nil {
 			t.Fatal(err)
 		}
@@ -359,8 +355,8 @@ func TestSnapshotsEndWithTheirReaders(t *testing.T) {
 		txns = append(txns, cache.Transaction{Type: cache.TransactionTypeDelete, Object: obj})
 	}
 	_ = s.Transaction(txns...)
-	v := engine.published.Load()
-	x := v.index("values")
+	v := s.published.Load()
+	x, _, _ := v.index("values")
 	for name, n := range map[string]int{
 		"objects": len(nodes(v.objects)), "keys": len(nodes(v.keys.names)), "slots": len(nodes(v.keys.slots)),
 		"values": len(nodes(x.values.names)), "value slots": len(nodes(x.values.slots)), "postings": len(nodes(x.postings)),

@@ -39,6 +39,8 @@
 package store
 
 import (
+	"maps"
+
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
@@ -105,6 +107,9 @@ func guarantees(unlocked bool) []impls.Guarantees {
 func (o Options) complete() Options {
 	if o.KeyFunction == nil {
 		o.KeyFunction = cache.DeletionHandlingMetaNamespaceKeyFunc
+	}
+	if o.Indexers = maps.Clone(o.Indexers); o.Indexers == nil {
+		o.Indexers = cache.Indexers{} // upstream adds to it
 	}
 	return o
 }
