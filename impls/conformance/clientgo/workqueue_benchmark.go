@@ -2,10 +2,8 @@ package clientgo
 
 import (
 	"fmt"
-	"math/bits"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -39,14 +37,15 @@ const (
 	// sampled is the share of Adds that are timed if the queue is not full. It is a prime, so that
 	// samples do not keep step with the batches of a queue.
 	sampled = 61
+	// mostTimes is how many Adds of an adder are timed. Their memory is allocated before.
+	mostTimes = 1 << 18
 	// stuck is the longest time of a pass.
 	stuck = time.Minute
 )
 
 // BenchmarkWorkqueue measures the variants. An op is an item that passes Add, Get and Done. Workers do nothing
-// in between, except that one item of ten is checked for per-key exclusion: to check each would cost
-// about as much as a fast queue. The number of items that are handed out must be that of the added
-// ones, otherwise the benchmark fails.
+// in between. The number of items that are handed out must be that of the added ones, otherwise the benchmark
+// fails.
 //
 // In the cells of 100,000 items, adders add all items to an empty queue, and the next pass begins when
 // the last item is done: no item is added while it is queued. The first pass is not measured.
@@ -56,17 +55,14 @@ const (
 //
 // add-p50-ns and add-p99-ns are of the duration of Add: of each in the cell of 1,000,000 items, of one
 // in 61 in the others. floor-p99-ns is that of an empty call after it, in the same goroutine.
-// Percentiles are exact to 1/16. cpu-ns/op is the CPU time of the process, garbage collection included.
+// cpu-ns/op is the CPU time of the process, garbage collection included.
 func BenchmarkWorkqueue(b *testing.B, variants ...workqueue.Variant) {
 	var items []string
 	for _, l := range loads {
 		for _, v := range variants {
 			b.Run(fmt.Sprintf("impl=%s/adders=%d/workers=%d/items=%d", v.Name, l.adders, l.workers, l.items), func(b *testing.B) {
-				if items == nil {
-					items = make([]string, 1_000_000+addsWhenFull)
-					for i := range items {
-						items[i] = fmt.Sprintf("namespace-%02d/item-%0*d", i%97, digits, i)
-					}
+				for i := len(items); i < 1_000_000+addsWhenFull; i++ {
+					items = append(items, fmt.Sprintf("namespace-%02d/item-%07d", i%97, i))
 				}
 				l.run(b, v, items)
 			})
@@ -74,35 +70,21 @@ func BenchmarkWorkqueue(b *testing.B, variants ...workqueue.Variant) {
 	}
 }
 
-// digits is the length of the number at the end of an item.
-const digits = 7
-
-// checked reports whether an item is checked for per-key exclusion.
-func checked(item string) bool { return item[len(item)-1] == '0' }
-
 // workBenchmark adds items to a queue and takes them.
 type workBenchmark struct {
 	*testing.B
 	load
 	queue   workqueue.Queue[string]
 	items   []string
-	states  []atomic.Uint32 // of the items that are checked, by item
-	taken   []counter       // by worker
-	permits chan struct{}   // for a full queue
-	workers sync.WaitGroup
-	next    int // the item that is added next
-	added   int
-	broken  sync.Once // reports the first error
-
-	mu           sync.Mutex
-	adds, floors durations // guarded by mu
+	times   []times       // by adder
+	taken   []counter     // by worker
+	permits chan struct{} // for a full queue
+	next    int           // the item that is added next
+	wanted  int           // how many items are taken after a pass
 }
 
-// The bits of an item's state.
-const (
-	waits = 1 << iota // it was added and not handed out
-	busy              // it is in process
-)
+// times are the durations of Adds, and of empty calls.
+type times struct{ adds, floors []time.Duration }
 
 // counter has a cache line of its own.
 type counter struct {
@@ -115,23 +97,28 @@ func (l load) run(b *testing.B, v workqueue.Variant, items []string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &workBenchmark{B: b, load: l, queue: q, items: items, taken: make([]counter, l.workers), permits: make(chan struct{}, l.workers)}
-	each, turns := addsWhenFull, 1
-	if !l.full {
-		each, turns = l.items, passes
-		p.items = items[:l.items]
+	p := &workBenchmark{
+		B: b, load: l, queue: q, items: items,
+		times: make([]times, l.adders), taken: make([]counter, l.workers), permits: make(chan struct{}, l.workers),
 	}
-	p.states = make([]atomic.Uint32, len(p.items))
+	var workers sync.WaitGroup
 	for w := range l.workers {
-		p.workers.Go(func() { p.work(&p.taken[w]) })
+		workers.Go(func() { p.work(&p.taken[w]) })
 	}
+	each, turns := addsWhenFull, 1
 	if l.full {
-		p.add(0, l.items, false)
-		p.next = l.items
-		p.settle(l.workers) // One in process for each.
+		for _, item := range items[:l.items] {
+			q.Add(item)
+		}
+		p.next, p.wanted = l.items, l.workers // One in process for each.
+		p.settle(p.wanted)
 	} else {
+		p.items = items[:l.items]
+		each, turns = l.items, passes
 		p.pass(each)
-		p.adds, p.floors = durations{}, durations{}
+	}
+	for a := range p.times {
+		p.times[a] = times{make([]time.Duration, 0, mostTimes), make([]time.Duration, 0, mostTimes)}
 	}
 
 	b.ReportAllocs()
@@ -154,61 +141,59 @@ func (l load) run(b *testing.B, v workqueue.Variant, items []string) {
 		b.StartTimer()
 	}
 	b.StopTimer()
-	p.end()
+	close(p.permits)
+	if l.full {
+		p.wanted += l.items - l.workers
+	}
+	p.settle(p.wanted)
+	q.ShutDown()
+	workers.Wait()
+
+	var all times
+	for _, t := range p.times {
+		all.adds, all.floors = append(all.adds, t.adds...), append(all.floors, t.floors...)
+	}
+	slices.Sort(all.adds)
+	slices.Sort(all.floors)
 	b.ReportMetric(float64(b.Elapsed())/ops, "ns/op")
 	b.ReportMetric(ops/b.Elapsed().Seconds(), "items/s")
 	b.ReportMetric(cpu/ops, "cpu-ns/op")
 	b.ReportMetric(mallocs/ops, "allocs/op")
 	b.ReportMetric(size/ops, "B/op")
-	b.ReportMetric(p.adds.quantile(0.5), "add-p50-ns")
-	b.ReportMetric(p.adds.quantile(0.99), "add-p99-ns")
-	b.ReportMetric(p.floors.quantile(0.99), "floor-p99-ns")
+	b.ReportMetric(float64(all.adds[len(all.adds)/2]), "add-p50-ns")
+	b.ReportMetric(float64(all.adds[len(all.adds)*99/100]), "add-p99-ns")
+	b.ReportMetric(float64(all.floors[len(all.floors)*99/100]), "floor-p99-ns")
 }
 
-// pass adds the next n items, and waits until as many are done, or taken if the queue is full.
+// pass adds the next n items, and waits until as many are taken, and done if the queue is not full.
 func (p *workBenchmark) pass(n int) {
 	var adders sync.WaitGroup
 	share := n / p.adders
 	for a := range p.adders {
-		adders.Go(func() { p.add(p.next+a*share, share, true) })
+		adders.Go(func() { p.add(p.next+a*share, share, &p.times[a]) })
 	}
 	adders.Wait()
 	p.next = (p.next + n) % len(p.items)
-	p.added += n
-	ahead := 0
-	if p.full {
-		ahead = p.load.workers
-	}
-	p.settle(p.added + ahead)
+	p.wanted += n
+	p.settle(p.wanted)
 }
 
 // add adds n items from the given one on. Where permits are given, each is for as many items.
-func (p *workBenchmark) add(from, n int, timed bool) {
-	var adds, floors durations
+func (p *workBenchmark) add(from, n int, t *times) {
 	for i := range n {
-		at := (from + i) % len(p.items)
-		if checked(p.items[at]) {
-			p.states[at].Or(waits)
-		}
-		if !timed || !p.full && i%sampled != 0 {
-			p.queue.Add(p.items[at])
+		item := p.items[(from+i)%len(p.items)]
+		if !p.full && i%sampled != 0 || len(t.adds) == cap(t.adds) {
+			p.queue.Add(item)
 		} else {
 			start := time.Now()
-			p.queue.Add(p.items[at])
+			p.queue.Add(item)
 			added := time.Now()
 			nothing()
-			adds.record(added.Sub(start))
-			floors.record(time.Since(added))
+			t.adds, t.floors = append(t.adds, added.Sub(start)), append(t.floors, time.Since(added))
 		}
-		if timed && p.full && i%permitted == permitted-1 {
+		if p.full && i%permitted == permitted-1 {
 			p.permits <- struct{}{}
 		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range adds {
-		p.adds[i] += adds[i]
-		p.floors[i] += floors[i]
 	}
 }
 
@@ -222,99 +207,30 @@ func (p *workBenchmark) work(taken *counter) {
 		if shutdown {
 			return
 		}
-		state := p.begin(item)
 		if p.full && n%permitted == 0 {
 			taken.Store(n + 1)
 			<-p.permits
-		}
-		if state != nil {
-			state.And(^uint32(busy))
 		}
 		p.queue.Done(item)
 		taken.Store(n + 1)
 	}
 }
 
-// begin returns the state of an item that is checked, or nil.
-func (p *workBenchmark) begin(item string) *atomic.Uint32 {
-	if !checked(item) {
-		return nil
-	}
-	at, err := strconv.Atoi(item[len(item)-digits:])
-	if err != nil {
-		p.broken.Do(func() { p.Error(err) })
-		return nil
-	}
-	state := &p.states[at]
-	if state.Swap(busy)&busy != 0 {
-		p.broken.Do(func() { p.Errorf("%s is in process twice", item) })
-	}
-	return state
-}
-
-// settle waits until n items are taken.
+// settle waits until n items are taken. It ends the benchmark if more are, or no more come.
 func (p *workBenchmark) settle(n int) {
-	sum := 0
-	p.wait("the last item", func() bool {
-		sum = 0
+	for since := time.Now(); ; <-time.After(20 * time.Microsecond) {
+		sum := 0
 		for i := range p.taken {
 			sum += int(p.taken[i].Load())
 		}
-		return sum >= n
-	})
-	if sum > n {
-		p.broken.Do(func() { p.Errorf("%d items were handed out, %d were added", sum, n) })
-	}
-}
-
-// end lets workers take what is queued, checks that nothing is left, and shuts the queue down.
-func (p *workBenchmark) end() {
-	close(p.permits)
-	at := 0
-	p.wait("all items", func() bool {
-		for at < len(p.states) && p.states[at].Load() == 0 {
-			at++
+		if sum == n {
+			return
 		}
-		return at == len(p.states) && p.queue.Len() == 0
-	})
-	p.queue.ShutDown()
-	p.workers.Wait()
-}
-
-// wait waits for done. It ends the benchmark after an error.
-func (p *workBenchmark) wait(what string, done func() bool) {
-	for since := time.Now(); !done(); <-time.After(20 * time.Microsecond) {
-		if time.Since(since) > stuck {
-			p.broken.Do(func() { p.Errorf("%s was not handed out; %d are queued", what, p.queue.Len()) })
-		}
-		if p.Failed() {
+		if sum > n || time.Since(since) > stuck {
 			p.queue.ShutDown()
-			p.FailNow()
+			p.Fatalf("%d items were handed out, want %d; %d are queued", sum, n, p.queue.Len())
 		}
 	}
-}
-
-// durations counts durations in buckets, 16 for each power of two.
-type durations [64 * 16]uint64
-
-func (d *durations) record(duration time.Duration) {
-	n := uint64(max(0, duration))
-	exponent := max(0, bits.Len64(n)-5)
-	d[exponent*16+int(n>>exponent)]++
-}
-
-// quantile returns the lower bound of a quantile's bucket, in ns.
-func (d *durations) quantile(q float64) float64 {
-	var total, sum uint64
-	for _, n := range d {
-		total += n
-	}
-	at := slices.IndexFunc(d[:], func(n uint64) bool {
-		sum += n
-		return sum > 0 && float64(sum) >= q*float64(total)
-	})
-	exponent := max(0, at/16-1)
-	return float64(at-exponent*16) * float64(uint64(1)<<exponent)
 }
 
 // cpuTime returns the CPU time that the process has used.
