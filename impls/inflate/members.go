@@ -1,6 +1,7 @@
 package inflate
 
 import (
+	"bytes"
 	"compress/flate"
 	"compress/gzip"
 	"encoding/binary"
@@ -30,11 +31,6 @@ type phase uint8
 
 const (
 	phaseHeader  phase = iota // of a member: 10 bytes
-	phaseExtra                // length of its extra field
-	phaseSkip                 // the extra field
-	phaseName                 // file name
-	phaseComment              // comment
-	phaseHCRC                 // checksum of the header
 	phaseBlock                // header of a block
 	phaseStored               // length of a stored block
 	phaseCopy                 // its bytes
@@ -74,6 +70,7 @@ type members struct {
 	count int   // bytes or code lengths that the phase has taken, or that it has left
 	began int64 // bits of the body before the first block of the member
 	err   error
+	exact io.Reader // of the rest of the body, once it is used
 
 	header [10]byte
 	sum    uint32
@@ -115,9 +112,12 @@ func (r *members) Read(p []byte) (int, error) {
 		if len(p) == 0 {
 			return 0, nil
 		}
+		if r.exact != nil {
+			return r.exact.Read(p)
+		}
 		for r.step() {
 		}
-		if r.read == r.write && r.err == nil {
+		if r.read == r.write && r.err == nil && r.exact == nil {
 			r.fill()
 		}
 	}
@@ -272,81 +272,46 @@ func (r *members) step() bool {
 	}
 }
 
-// Flags of a member's header (RFC 1952, 2.3.1).
-const (
-	flagHCRC    = 1 << 1
-	flagExtra   = 1 << 2
-	flagName    = 1 << 3
-	flagComment = 1 << 4
+// moreHeader are the flags of a header with more than ten bytes (RFC 1952, 2.3.1).
+const moreHeader = 1<<1 | 1<<2 | 1<<3 | 1<<4
 
-	mostName = 512 // bytes of a name that compress/gzip takes
-)
-
-// memberHeader takes one byte or number of a member's header.
+// memberHeader takes one byte of a member's header.
 func (r *members) memberHeader() bool {
-	if (r.phase == phaseName || r.phase == phaseComment) && r.count == mostName {
-		return r.fail(gzip.ErrHeader)
-	}
-	size := uint(8)
-	if r.phase == phaseExtra || r.phase == phaseHCRC {
-		size = 16
-	}
-	if !r.need(size) {
+	if !r.need(8) {
 		return false
 	}
-	v := uint16(r.take(size))
-	if r.phase != phaseHeader && r.phase != phaseHCRC {
-		r.sum = crc32.Update(r.sum, crc32.IEEETable, []byte{byte(v), byte(v >> 8)}[:size/8])
+	r.header[r.count] = byte(r.take(8))
+	if r.count++; r.count < len(r.header) {
+		return true
 	}
-	switch r.phase {
-	case phaseHeader:
-		r.header[r.count] = byte(v)
-		if r.count++; r.count < len(r.header) {
-			return true
-		}
-		if r.header[0] != 0x1f || r.header[1] != 0x8b || r.header[2] != 8 {
-			return r.fail(gzip.ErrHeader)
-		}
-		r.sum = crc32.ChecksumIEEE(r.header[:])
-	case phaseExtra:
-		if r.count = int(v); r.count > 0 {
-			r.phase = phaseSkip
-			return true
-		}
-	case phaseSkip:
-		if r.count--; r.count > 0 {
-			return true
-		}
-		r.phase = phaseExtra
-	case phaseName, phaseComment:
-		if r.count++; v != 0 {
-			return true
-		}
-	case phaseHCRC:
-		if v != uint16(r.sum) {
-			return r.fail(gzip.ErrHeader)
-		}
+	if r.header[0] != 0x1f || r.header[1] != 0x8b || r.header[2] != 8 {
+		return r.fail(gzip.ErrHeader)
 	}
-	r.count = 0
-	switch flags := r.header[3]; {
-	case r.phase < phaseExtra && flags&flagExtra != 0:
-		r.phase = phaseExtra
-	case r.phase < phaseName && flags&flagName != 0:
-		r.phase = phaseName
-	case r.phase < phaseComment && flags&flagComment != 0:
-		r.phase = phaseComment
-	case r.phase < phaseHCRC && flags&flagHCRC != 0:
-		r.phase = phaseHCRC
-	default:
-		r.phase = phaseBlock
-		r.sum, r.size, r.began = 0, 0, r.position()
-		if r.read == r.write {
-			r.read, r.write = 0, 0
+	if r.header[3]&moreHeader != 0 {
+		unread := r.header[:]
+		for r.n > 0 {
+			unread = append(unread, byte(r.take(8)))
 		}
-		r.start, r.summed = r.write, r.write
+		rest := r.body
+		if r.bodyErr != nil {
+			rest = failed{r.bodyErr}
+		}
+		r.exact = &lazy{body: io.MultiReader(bytes.NewReader(append(unread, r.in[r.at:r.end]...)), rest)}
+		return false
 	}
+	r.phase, r.count = phaseBlock, 0
+	r.sum, r.size, r.began = 0, 0, r.position()
+	if r.read == r.write {
+		r.read, r.write = 0, 0
+	}
+	r.start, r.summed = r.write, r.write
 	return true
 }
+
+// failed is a reader that has failed.
+type failed struct{ err error }
+
+func (f failed) Read([]byte) (int, error) { return 0, f.err }
 
 // block takes the header of a block.
 func (r *members) block() bool {
