@@ -149,6 +149,13 @@ func (c Call) Returns(t TB, want error, when string) {
 	}
 }
 
+// Bubble runs a check in a bubble of [synctest], which a goroutine that spins keeps from settling.
+func Bubble(t *testing.T, check func(*testing.T)) {
+	t.Helper()
+	Watchdog(t, func() { panic("a goroutine spins or sleeps for ever") })
+	synctest.Test(t, check)
+}
+
 // Watchdog fails a test that runs longer than [Patience], and calls unblock to end it.
 func Watchdog(t TB, unblock func()) {
 	t.Helper()

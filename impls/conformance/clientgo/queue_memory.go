@@ -63,7 +63,7 @@ func nothingHeld(t *testing.T, s queueSetup) {
 			}
 		}
 		r := p.queueRig
-		r.store.objs = map[string]any{}
+		r.do(r.store.Replace(nil, ""))
 		expectCollected(r, made, name)
 	}
 }
@@ -101,7 +101,8 @@ func ownDeltasOnly(r *queueRig) {
 		return objects
 	}
 	ofFirst, ofSecond := weakly(first), weakly(second)
-	r.popped, r.store.objs = nil, map[string]any{}
+	r.popped = nil
+	r.do(r.store.Replace(nil, ""))
 	second = nil
 	expectCollected(r, ofSecond, "with deltas of an earlier pop and queued events")
 	runtime.KeepAlive(first)

@@ -164,7 +164,7 @@ func (m *deltaModel) String() string {
 	for _, i := range m.line {
 		fmt.Fprintf(&b, "<- %s ", word(i.delta))
 	}
-	fmt.Fprintf(&b, " used=%d closed=%t canceled=%t store=%v", m.used, m.closed, m.canceled, state(m.store))
+	fmt.Fprintf(&b, " used=%d closed=%t canceled=%t store=%v", m.used, m.closed, m.canceled, state(maps.Values(m.store)))
 	for _, c := range slices.Sorted(maps.Keys(m.process)) {
 		fmt.Fprintf(&b, " process %d=%v", c, m.process[c])
 	}

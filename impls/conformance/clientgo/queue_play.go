@@ -286,7 +286,8 @@ func (p *queuePlayer) list(o op) []any {
 	var list []any
 	if o.kind == relist {
 		for _, key := range p.truth.ListKeys() {
-			list = append(list, p.truth.objs[key])
+			obj, _, _ := p.truth.GetByKey(key)
+			list = append(list, obj)
 		}
 		return list
 	}

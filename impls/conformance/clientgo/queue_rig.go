@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -161,11 +160,10 @@ func on(check func(*queueRig)) func(*testing.T, queueSetup) {
 	return func(t *testing.T, s queueSetup) { check(s.new(t)) }
 }
 
-// bubble is [on] in a bubble of [synctest], which a goroutine that spins keeps from settling.
+// bubble is [on] in a bubble.
 func bubble(check func(*queueRig)) func(*testing.T, queueSetup) {
 	return func(t *testing.T, s queueSetup) {
-		conformance.Watchdog(t, func() { panic("a goroutine of a queue spins or sleeps for ever") })
-		synctest.Test(t, func(t *testing.T) { check(s.new(t)) })
+		conformance.Bubble(t, func(t *testing.T) { check(s.new(t)) })
 	}
 }
 

@@ -2,11 +2,11 @@ package clientgo
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,59 +89,36 @@ func word(d cache.Delta) string {
 	}
 }
 
-// consumerStore is the consumer's: a map, listed in order of its keys so that runs repeat.
-type consumerStore struct {
-	mu   sync.Mutex
-	objs map[string]any
+// consumerStore is the consumer's. It lists its keys in order, so that runs repeat.
+type consumerStore struct{ cache.Store }
+
+func newConsumerStore() *consumerStore {
+	return &consumerStore{cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)}
 }
 
-func newConsumerStore() *consumerStore { return &consumerStore{objs: map[string]any{}} }
+func (s *consumerStore) ListKeys() []string { return slices.Sorted(slices.Values(s.Store.ListKeys())) }
 
-func (s *consumerStore) ListKeys() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.objs))
-}
-
-func (s *consumerStore) GetByKey(key string) (any, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	obj, ok := s.objs[key]
-	return obj, ok, nil
-}
-
-// apply does what an informer does with a delta.
+// apply does what an informer does with a delta. The queue has refused objects without a key.
 func (s *consumerStore) apply(d cache.Delta) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch o := d.Object.(type) {
 	case cache.ReplacedAllInfo:
-		clear(s.objs)
-		for _, obj := range o.Objects {
-			s.objs[keyOf(obj)] = obj
-		}
-	case cache.DeletedFinalStateUnknown:
-		delete(s.objs, o.Key)
-	case metav1.Object:
+		_ = s.Replace(o.Objects, o.ResourceVersion)
+	case cache.DeletedFinalStateUnknown, metav1.Object:
 		if d.Type == cache.Deleted {
-			delete(s.objs, keyOf(o))
+			_ = s.Delete(o)
 		} else {
-			s.objs[keyOf(o)] = o
+			_ = s.Update(o)
 		}
 	}
 }
 
 // state returns key@version of all objects, in order of keys.
-func (s *consumerStore) state() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return state(s.objs)
-}
+func (s *consumerStore) state() []string { return state(slices.Values(s.List())) }
 
-func state(objs map[string]any) []string {
-	out := make([]string, 0, len(objs))
-	for k, obj := range objs {
-		out = append(out, k+"@"+obj.(metav1.Object).GetResourceVersion())
+func state(objs iter.Seq[any]) []string {
+	var out []string
+	for obj := range objs {
+		out = append(out, keyOf(obj)+"@"+obj.(metav1.Object).GetResourceVersion())
 	}
 	slices.Sort(out)
 	return out

@@ -100,12 +100,10 @@ func (r *workRig) take() string {
 	return item
 }
 
-// workBubble returns a check's function that tests a new rig in a bubble of its own, which a goroutine that
-// spins keeps from settling.
+// workBubble returns a check's function that tests a new rig in a bubble of its own.
 func workBubble(f func(*workRig)) func(*testing.T, workSetup) {
 	return func(t *testing.T, s workSetup) {
-		conformance.Watchdog(t, func() { panic("a goroutine of a queue spins or sleeps for ever") })
-		synctest.Test(t, func(t *testing.T) { f(s.new(t)) })
+		conformance.Bubble(t, func(t *testing.T) { f(s.new(t)) })
 	}
 }
 
