@@ -28,7 +28,6 @@ const Version = "v1.37.2+watchlab.simulated"
 // request and keeps it until the registry changes.
 type Discovery struct {
 	registry *Registry
-	filter   func(*Resource) bool // passes the resources to show; nil passes all
 
 	// mu guards current, the documents of the registry's version at the last request.
 	mu      sync.Mutex
@@ -77,7 +76,7 @@ func (h *Discovery) documents() *documents {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.current == nil || h.current.version < version {
-		h.current = newDocuments(all, version, h.filter)
+		h.current = newDocuments(all, version)
 	}
 	return h.current
 }
@@ -161,12 +160,9 @@ func (doc document) choose(accept string) encoding {
 	return doc[0]
 }
 
-func newDocuments(all []*Resource, version uint64, filter func(*Resource) bool) *documents {
+func newDocuments(all []*Resource, version uint64) *documents {
 	d := &documents{version: version, byPath: map[string]document{}}
 	for _, res := range all {
-		if filter != nil && !filter(res) {
-			continue
-		}
 		if n := len(d.versions); n == 0 || d.versions[n-1].GroupVersion != res.GroupVersion() {
 			d.versions = append(d.versions, &groupVersion{GroupVersion: res.GroupVersion()})
 		}

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // filtered returns a handler for the resources that pass the filter.
 func filtered(registry *Registry, filter func(*Resource) bool) *Discovery {
 	h := NewDiscovery(registry)
-	h.filter = filter
+	all, version := registry.Snapshot()
+	h.current = newDocuments(slices.DeleteFunc(slices.Clone(all), func(r *Resource) bool { return !filter(r) }), version)
 	return h
 }
 
