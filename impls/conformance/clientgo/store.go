@@ -24,8 +24,6 @@ func RunStore(t *testing.T, v store.Variant) {
 type storeCheck = conformance.Check[storeSetup]
 
 var storeChecks = []storeCheck{
-	{Name: "an update moves an object between values", Run: storeScript(`
-		add a/k0=x, add a/k1=x, update a/k0=y, transact a/k0=z a/k0=x a/k1=y, delete a/k1`)},
 	{Name: "thousands of objects", Run: storeScript(`
 		transact a/0..2999=x,v# b/1000..1999=y a/500..2499=x,v# -b/1000..1499, transact -a/0..2899 b/1400..1600=x, indexers late
 		replace b/0..299=x,y a/0..2199=v#, transact -b/0..299 -a/10..2199, replace`)},
