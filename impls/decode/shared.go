@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -75,8 +76,7 @@ func (t *targets[T]) add(key []byte, found T) {
 
 func newShared(t *Table, types runtime.ObjectCreater, exact runtime.Decoder, readOnly bool) *shared {
 	s := &shared{table: t, types: types, exact: exact, readOnly: readOnly}
-	times := t.plan(reflect.TypeFor[metav1.Timestamp](), readOnly)
-	s.walks.New = func() any { return &walk{giver: giver{Table: t}, times: times} }
+	s.walks.New = func() any { return &walk{giver: giver{Table: t}} }
 	return s
 }
 
@@ -223,21 +223,13 @@ type events struct{ runtime.Serializer }
 
 var eventNames = []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error}
 
-var eventTypes = func() map[string]string {
-	m := map[string]string{}
-	for _, name := range eventNames {
-		m[string(name)] = string(name)
-	}
-	return m
-}()
-
 func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if event, ok := into.(*metav1.WatchEvent); ok {
 		var frame [3][]byte
 		var extension [2][]byte
 		ok = collect(data, frame[:]) && collect(frame[2], extension[:])
-		if typ, known := eventTypes[string(frame[1])]; ok && known && extension[1] != nil {
-			*event = metav1.WatchEvent{Type: typ, Object: runtime.RawExtension{Raw: extension[1]}}
+		if i := slices.Index(eventNames, watch.EventType(frame[1])); ok && i >= 0 && extension[1] != nil {
+			*event = metav1.WatchEvent{Type: string(eventNames[i]), Object: runtime.RawExtension{Raw: extension[1]}}
 			return event, watchEventKind(), nil
 		}
 	}
