@@ -44,7 +44,7 @@ import (
 //
 // Progress. A swap fails only because another producer succeeded or because of
 // Close. So the queue is lock-free, apart from producers that wait for room. For
-// the wake-up of the consumer see parker; for that of producers see room.
+// the wake-up of the consumer see parker; for that of producers see [EventCount].
 type Bounded[T any] struct {
 	_ [pad]byte
 
@@ -76,7 +76,7 @@ type Bounded[T any] struct {
 	popped atomic.Uint64
 	_      [pad]byte
 
-	room room // where producers of a full queue wait
+	room EventCount // where producers of a full queue wait
 	_    [pad]byte
 }
 
@@ -143,7 +143,7 @@ func (q *Bounded[T]) Wait() error { return q.parker.wait(q.popped.Load(), q, &q.
 func (q *Bounded[T]) Release(n int) {
 	if n > 0 {
 		q.freed.Store(q.freed.Load() + uint64(n))
-		q.room.made(n)
+		q.room.Notify(n)
 	}
 }
 
@@ -170,7 +170,7 @@ func (q *Bounded[T]) Close() {
 	}
 	q.closedAt.Store(claimed)
 	q.parker.closed()
-	q.room.made(math.MaxInt)
+	q.room.Notify(math.MaxInt)
 }
 
 // Len implements [Queue].

@@ -40,7 +40,7 @@ type Locked[T any] struct {
 	nspares          int
 
 	// room is where producers of a full queue wait. Its lock is never taken together with mu.
-	room room
+	room EventCount
 	_    [pad]byte
 
 	popped atomic.Uint64 // counts the popped values; only the consumer stores it; Len loads it
@@ -234,7 +234,7 @@ func (q *Locked[T]) Release(n int) {
 	q.mu.Lock()
 	q.released += uint64(n)
 	q.mu.Unlock()
-	q.room.made(n)
+	q.room.Notify(n)
 }
 
 // Close implements [Queue].
@@ -244,7 +244,7 @@ func (q *Locked[T]) Close() {
 	q.waiting = false
 	q.mu.Unlock()
 	q.arrival.Broadcast()
-	q.room.made(math.MaxInt)
+	q.room.Notify(math.MaxInt)
 }
 
 // Len implements [Queue].

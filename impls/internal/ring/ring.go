@@ -36,6 +36,7 @@
 package ring
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,6 +87,16 @@ func New[T any](capacity int) (Queue[T], error) {
 		return nil, fmt.Errorf("%w; 0 means unbounded", err)
 	}
 	return q, nil
+}
+
+// pushSlow pushes to a full queue and waits for room.
+func pushSlow[T any](ctx context.Context, q Queue[T], room *EventCount, v T) error {
+	var err error
+	ended := room.Wait(ctx, func() bool {
+		err = q.TryPush(v)
+		return !errors.Is(err, ErrFull)
+	})
+	return cmp.Or(ended, err)
 }
 
 // pad separates fields that different goroutines write, so that they never share a cache line. A

@@ -22,27 +22,23 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
-// TestTokenPassedOn: a waiter that leaves with a token wakes the next one.
+// TestTokenPassedOn: a sleeper that leaves with a token wakes the next one.
 func TestTokenPassedOn(t *testing.T) {
-	var r room
-	w := []*waiter{r.waiter(), r.waiter(), r.waiter()}
-	for _, w := range w {
-		r.enlist(w, false)
-	}
-	r.made(1)
+	var e EventCount
+	w := []chan struct{}{e.enlist(nil), e.enlist(nil), e.enlist(nil)}
+	e.Notify(1)
 	for i, leaving := range w[:2] {
-		if len(leaving.token) != 1 || len(w[i+1].token) != 0 {
-			t.Fatalf("waiter %d has %d tokens, the next one %d", i, len(leaving.token), len(w[i+1].token))
+		if len(leaving) != 1 || len(w[i+1]) != 0 {
+			t.Fatalf("sleeper %d has %d tokens, the next one %d", i, len(leaving), len(w[i+1]))
 		}
-		r.leave(leaving)
+		e.leave(leaving)
 	}
-	if len(w[2].token) != 1 || r.waiting.Load() != 0 {
-		t.Fatalf("the last waiter has %d tokens, %d are enlisted", len(w[2].token), r.waiting.Load())
+	if len(w[2]) != 1 || e.asleep.Load() != 0 {
+		t.Fatalf("the last sleeper has %d tokens, %d are enlisted", len(w[2]), e.asleep.Load())
 	}
-	<-w[2].token
-	r.enlist(w[2], true)
-	r.leave(w[2])
-	if r.first != nil || r.last != nil || r.waiting.Load() != 0 || r.nfree != 3 {
-		t.Fatalf("%d enlisted, %d kept after all left", r.waiting.Load(), r.nfree)
+	<-w[2]
+	e.leave(e.enlist(w[2]))
+	if len(e.sleepers) != 0 || e.asleep.Load() != 0 || len(e.free) != 3 {
+		t.Fatalf("%d enlisted, %d kept after all left", e.asleep.Load(), len(e.free))
 	}
 }

@@ -9,7 +9,7 @@ import (
 // Slots is a capacity that several locks share. A producer takes a slot for each
 // value that it queues; a consumer returns it. It serves queues whose producers
 // learn under a lock whether they need a slot, and release that lock to wait. For
-// the wake-up of producers see room: used has the part of freed.
+// the wake-up of producers see [EventCount].
 type Slots struct {
 	capacity int64
 	closed   atomic.Bool
@@ -20,7 +20,7 @@ type Slots struct {
 	used atomic.Int64
 	_    [pad]byte
 
-	room room // where producers wait
+	room EventCount // where producers wait
 }
 
 // Init sets the capacity; 0 means unbounded.
@@ -50,23 +50,14 @@ func (s *Slots) Take(ctx context.Context) error {
 	if s.TryTake() {
 		return nil
 	}
-	return s.wait(ctx, s.TryTake)
+	return s.room.Wait(ctx, func() bool { return s.TryTake() || s.closed.Load() })
 }
 
 // Wait returns nil when a slot was free, or after Close. The caller then calls
 // TryTake. If another producer was faster, it waits again. If it no longer needs a
 // slot, it calls Wake. The error is that of ctx.
 func (s *Slots) Wait(ctx context.Context) error {
-	return s.wait(ctx, func() bool { return s.used.Load() < s.capacity })
-}
-
-func (s *Slots) wait(ctx context.Context, free func() bool) error {
-	return s.room.wait(ctx, func() error {
-		if free() || s.closed.Load() {
-			return nil
-		}
-		return ErrFull
-	})
+	return s.room.Wait(ctx, func() bool { return s.used.Load() < s.capacity || s.closed.Load() })
 }
 
 // Give returns n slots and wakes up to n producers.
@@ -79,10 +70,10 @@ func (s *Slots) Give(n int) {
 }
 
 // Wake wakes producers for n free slots.
-func (s *Slots) Wake(n int) { s.room.made(n) }
+func (s *Slots) Wake(n int) { s.room.Notify(n) }
 
 // Close ends all waits.
 func (s *Slots) Close() {
 	s.closed.Store(true)
-	s.room.made(math.MaxInt)
+	s.room.Notify(math.MaxInt)
 }
