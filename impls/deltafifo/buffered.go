@@ -1,7 +1,9 @@
 package deltafifo
 
 import (
+	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -37,9 +39,8 @@ type buffered struct {
 	// that it misses no item that moves meanwhile.
 	waiting atomic.Int64
 
-	yielder  ring.Yielder
-	awaiting atomic.Int32 // counts the producers in await
-	folded   sync.Cond    // where they sleep
+	yielder ring.Yielder
+	folded  ring.EventCount // where producers in await sleep
 }
 
 const (
@@ -52,8 +53,8 @@ const (
 
 func newBuffered(o Options, name string, in inbox) *buffered {
 	q := &buffered{front: front{producers: producers{base: newBase(o, name)}}, inbox: in}
-	q.engine, q.sink = q, q.throttle.init(o, 1, q)
-	q.folded.L = new(sync.Mutex)
+	q.engine, q.sink = q, q
+	q.throttle.init(o, 1)
 	q.yielder.Init()
 	q.backlog = newBacklog(o, q.initial)
 	if o.Compaction == Latest {
@@ -63,6 +64,9 @@ func newBuffered(o Options, name string, in inbox) *buffered {
 }
 
 func (q *buffered) push(i item) error {
+	if err := q.throttle.wait(q.ctx); err != nil {
+		return err
+	}
 	if err := q.inbox.Push(q.ctx, i); err != nil {
 		if errors.Is(err, ring.ErrClosed) {
 			return nil
@@ -84,16 +88,15 @@ func (q *buffered) push(i item) error {
 // await folds the inbox, or waits until the owner of the backlog has folded the caller's item, which
 // executed reports. The owner wakes it when it unlocks the backlog and before it sleeps.
 func (q *buffered) await(executed func() bool) {
-	q.awaiting.Add(1)
-	defer q.awaiting.Add(-1)
-	q.folded.L.Lock()
 	owns := false
-	for !executed() && !owns {
-		if owns = q.owner.TryLock(); !owns {
-			q.folded.Wait()
+	// There is no error, as the context does not end.
+	_ = q.folded.Wait(context.Background(), func() bool {
+		if executed() {
+			return true
 		}
-	}
-	q.folded.L.Unlock()
+		owns = q.owner.TryLock()
+		return owns
+	})
 	if owns {
 		defer q.unlock()
 		q.foldAll()
@@ -101,13 +104,7 @@ func (q *buffered) await(executed func() bool) {
 }
 
 // wake wakes producers in await.
-func (q *buffered) wake() {
-	if q.awaiting.Load() > 0 {
-		q.folded.L.Lock()
-		defer q.folded.L.Unlock()
-		q.folded.Broadcast()
-	}
-}
+func (q *buffered) wake() { q.folded.Notify(math.MaxInt) }
 
 func (q *buffered) unlock() {
 	q.owner.Unlock()

@@ -43,7 +43,8 @@ func newChannel(o Options) *channel {
 		answers: make(chan answer, 1),
 	}
 	q.slots.Init(o.Capacity)
-	q.engine, q.sink = q, q.throttle.init(o, 1, q)
+	q.engine, q.sink = q, q
+	q.throttle.init(o, 1)
 	go q.mail.Own(&owner{channel: q, backlog: newBacklog(o, q.initial)})
 	return q
 }
@@ -101,6 +102,9 @@ func (w *owner) Answer(q ring.Question) (a answer, ok bool) {
 func (q *channel) settle() { q.Len() }
 
 func (q *channel) push(i item) error {
+	if err := q.throttle.wait(q.ctx); err != nil {
+		return err
+	}
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}

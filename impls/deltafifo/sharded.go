@@ -135,7 +135,7 @@ func newSharded(o Options) *sharded {
 			s.known = &knownPart{KeyListerGetter: q.known}
 			o.KnownObjects = s.known
 		}
-		s.throttle.init(o, o.Shards, nil)
+		s.throttle.init(o, o.Shards)
 		s.initial = keys.NewInitialList("shard")
 		s.backlog = newPerKey(o, s.initial)
 	}
