@@ -26,14 +26,13 @@ import (
 //     misses overlap. A delete is folded at once because it may be ignored;
 //     hence every event in a buffer will be popped.
 //  3. A shard is idle, ready or held. Idle shards have no events. Ready shards
-//     are in the FIFO readyShards, once each. A held shard is in process.
-//  4. A consumer takes the first ready shard and pops once from it. When process
-//     has returned, a shard with more events joins the end of the FIFO. So a key
+//     are in the channel ready, once each. A held shard is in process.
+//  4. A consumer receives the first ready shard and pops once from it. When process
+//     has returned, a shard with more events joins the end of the channel. So a key
 //     is popped after at most one pop of each other shard for each key that its
 //     shard has queued before it.
 //
-// Locks are taken in this order: shards by number, then the FIFO's. None is held
-// while process runs.
+// Locks are taken in the order of the shards. None is held while process runs.
 //
 // # Replace and Resync
 //
@@ -44,14 +43,12 @@ import (
 //
 // # Why no wake-up is missed
 //
-// Whoever adds events to an idle shard, or gives back a held one that has events, adds the shard to
-// the FIFO before it unlocks the shard. A consumer sleeps only if the FIFO is empty, and counts
-// itself in asleep under the FIFO's lock, which push reads under the same lock: each added shard
-// wakes one sleeper that no other addition has woken. A consumer that wakes and finds the FIFO
-// empty, as another was faster, sleeps again. Nothing spins.
+// Whoever adds events to an idle shard, or gives back a held one that has events, sends the shard
+// before it unlocks it. The channel has room for all shards, so that a send never waits. A consumer
+// sleeps only if the channel is empty.
 //
 // Close counts, with all locks held, the shards with events. Each that becomes empty counts down;
-// the last wakes all consumers. For producers that wait for room see [ring.Slots].
+// the last closes the channel. For producers that wait for room see [ring.Slots].
 type sharded struct {
 	producers
 	closed atomic.Bool // stored with all shards locked
@@ -60,8 +57,9 @@ type sharded struct {
 	// it with all shards locked. It is decremented under the lock of a shard. base.initial is
 	// claimed under a shard's lock too, so that the first call is the first queued.
 	unsynced atomic.Int64
-	slots    ring.Slots  // counts the used capacity
-	ready    readyShards // the FIFO of shards with events; its lock is taken last
+	slots    ring.Slots   // counts the used capacity
+	ready    chan *shard  // the shards that have events and are not in process
+	nonempty atomic.Int64 // after Close, the number of shards with events, including those in process
 }
 
 const (
@@ -91,7 +89,6 @@ type shard struct {
 	// throttle makes the shard's producers wait, by the deltas of the shard.
 	throttle throttle
 	values   interfaces // owned by the consumer that holds the shard
-	next     *shard     // in readyShards, whose lock guards it
 	_        [128]byte  // keeps the mutexes of neighbouring shards on different cache lines
 }
 
@@ -125,10 +122,13 @@ func newSharded(o Options) *sharded {
 	if o.Shards == 0 {
 		o.Shards = defaultShards(runtime.GOMAXPROCS(0))
 	}
-	q := &sharded{producers: producers{base: newBase(o, "sharded")}, shards: make([]shard, o.Shards)}
+	q := &sharded{
+		producers: producers{base: newBase(o, "sharded")},
+		shards:    make([]shard, o.Shards),
+		ready:     make(chan *shard, o.Shards),
+	}
 	q.sink = q
 	q.slots.Init(o.Capacity)
-	q.ready.arrival.L = &q.ready.mu
 	for i := range q.shards {
 		s := &q.shards[i]
 		if q.known != nil {
@@ -218,11 +218,11 @@ func (s *shard) fold() {
 // waits reports whether the shard has events. The caller holds the lock.
 func (s *shard) waits() bool { return s.n > 0 || s.backlog.len() > 0 }
 
-// announce adds an idle shard with events to the FIFO. The caller holds its lock.
+// announce sends an idle shard with events. The caller holds its lock.
 func (q *sharded) announce(s *shard) {
 	if s.state == idle && s.waits() {
 		s.state = ready
-		q.ready.push(s)
+		q.ready <- s
 	}
 }
 
@@ -336,8 +336,8 @@ type popped struct {
 // take pops from the first ready shard, which the caller holds until done. It
 // returns false when the queue is closed and empty.
 func (q *sharded) take(batch bool) (popped, bool) {
-	s := q.ready.pop()
-	if s == nil {
+	s, open := <-q.ready
+	if !open {
 		return popped{}, false
 	}
 	h := popped{shard: s}
@@ -348,7 +348,7 @@ func (q *sharded) take(batch bool) (popped, bool) {
 	h.initial = s.backlog.fromInitial > 0
 	s.throttle.begin(s.backlog.size())
 	if s.closed && !s.waits() {
-		q.ready.drained()
+		q.drained()
 	}
 	freed := s.backlog.freed()
 	s.mu.Unlock()
@@ -416,15 +416,21 @@ func (q *sharded) closeShards() {
 	if q.closed.Swap(true) {
 		return
 	}
-	waiting := 0
+	q.nonempty.Store(int64(len(q.shards)))
 	for i := range q.shards {
 		s := &q.shards[i]
 		s.closed = true
-		if s.waits() {
-			waiting++
+		if !s.waits() {
+			q.drained()
 		}
 	}
-	q.ready.close(waiting)
+}
+
+// drained counts a shard of a closed queue that has no more events. The caller holds its lock.
+func (q *sharded) drained() {
+	if q.nonempty.Add(-1) == 0 {
+		close(q.ready)
+	}
 }
 
 func (q *sharded) IsClosed() bool { return q.closed.Load() }
