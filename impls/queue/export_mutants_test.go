@@ -98,9 +98,8 @@ func (q tornReplace) Replace(list []any, _ string) error {
 				s.hold(s.backlog.list(&r.list[j]))
 			}
 		}
-		q.mark(i)
+		q.announce(i)
 		s.mu.Unlock()
-		q.wakeAll()
 		runtime.Gosched()
 	}
 	return nil
@@ -113,12 +112,12 @@ func newForgottenKey(o Options) Queue { return forgottenKey{newSharded(o)} }
 func (q forgottenKey) Pop(process cache.PopProcessFunc) (any, error) {
 	return q.sharded.Pop(func(obj any, initial bool) error {
 		err := process(obj, initial)
-
-		q.sleepers.Lock()
-		q.asleep.Store(0)
-		q.sleepers.Unlock()
-
-		q.ready.Store(0)
+		for i := range q.shards {
+			s := &q.shards[i]
+			s.mu.Lock()
+			s.ready = s.ready || s.held > 0
+			s.mu.Unlock()
+		}
 		return err
 	})
 }

@@ -24,37 +24,28 @@ func shardedVariant() Variant {
 // its own. Producers fold.
 //
 // Consumers pop from the shards in turn, so that no shard starves, and the oldest
-// key of a shard. A queued key that is in process keeps its position and is passed
+// key of a shard: they receive the number of a shard and send it again behind the others if the
+// shard has more keys. A queued key that is in process keeps its position and is passed
 // over by other consumers until that process has returned.
 //
 // Replace holds the locks of all shards, so that no consumer sees a part of it.
 //
 // # Why no wake-up is missed
 //
-// A consumer that finds no ready shard counts up asleep and then looks again; a producer marks its
-// shard ready and then looks at asleep. In the total order of Go's atomics one of the two sees the
-// other. Whoever wakes a consumer counts asleep down for it, so that the next one wakes another.
+// Whoever gives a shard its first key that may be popped sends the shard's number before it unlocks
+// the shard. The channel has room for all shards, so that a send never waits. A number in it may be
+// late: then the consumer finds nothing and receives the next.
+//
+// Close counts, with all locks held, the shards with keys. Each that becomes
+// empty counts down; the last closes the channel.
 type sharded struct {
 	base
 	slots  ring.Slots
 	shards []shard
+	ready  chan int // the numbers of the shards that have a key that may be popped
 	closed atomic.Bool
-	_      [pad]byte
-
-	// ready has one bit per shard, at most [MaxShards]: the shard has a key that
-	// may be popped. The bit is written under the lock of its shard. The padding
-	// keeps it off the cache line of the read-mostly fields.
-	ready atomic.Uint64
-	_     [pad]byte
-
-	next atomic.Uint32 // the shard whose turn it is; a hint, as concurrent consumers may choose the same
-	_    [pad]byte
-
-	// asleep counts the consumers that sleep, or are about to, without a wake-up.
-	// It is written under sleepers.
-	asleep   atomic.Int64
-	sleepers sync.Mutex
-	arrival  sync.Cond // where consumers sleep
+	// nonempty is the number of shards with keys, after Close.
+	nonempty atomic.Int64
 }
 
 const pad = 128 // between fields that different goroutines write; cache lines are fetched in pairs
@@ -64,7 +55,7 @@ type shard struct {
 	backlog   backlog
 	inProcess []hashedKey // the keys in process
 	held      int         // counts the queued keys that are also in process
-	ready     bool        // this shard's bit of sharded.ready
+	ready     bool        // sharded.ready has this shard
 	_         [pad]byte
 }
 
@@ -79,12 +70,11 @@ func newSharded(o Options) *sharded {
 		// Enough that producers on all processors seldom contend.
 		n = min(8*runtime.GOMAXPROCS(0), MaxShards)
 	}
-	q := &sharded{base: newBase(o, "sharded"), shards: make([]shard, n)}
+	q := &sharded{base: newBase(o, "sharded"), shards: make([]shard, n), ready: make(chan int, n)}
 	for i := range q.shards {
 		q.shards[i].backlog = q.newBacklog()
 	}
 	q.slots.Init(o.Capacity)
-	q.arrival.L = &q.sleepers
 	return q
 }
 
@@ -114,12 +104,9 @@ func (q *sharded) Add(obj any) error {
 			e, fresh := s.backlog.put1(obj, key, hash)
 			if fresh {
 				s.hold(e)
-				q.mark(i)
+				q.announce(i)
 			}
 			s.mu.Unlock()
-			if fresh {
-				q.wake()
-			}
 			if waits && waited {
 				q.slots.Wake(1)
 			}
@@ -155,7 +142,6 @@ func (q *sharded) Delete(obj any) error {
 		before := s.backlog.placed
 		s.backlog.remove(key, hash)
 		q.slots.Give(before - s.backlog.placed)
-		q.mark(i)
 	}
 	return nil
 }
@@ -167,7 +153,6 @@ func (q *sharded) Replace(list []any, _ string) error {
 		return err
 	}
 	q.lockAll()
-	defer q.wakeAll()
 	defer q.unlockAll()
 	if q.closed.Load() {
 		return nil
@@ -195,7 +180,7 @@ func (q *sharded) Replace(list []any, _ string) error {
 			e.Value.epoch = epoch
 			s.hold(e)
 		}
-		q.mark(i)
+		q.announce(i)
 	}
 	q.slots.Give(placed)
 	return nil
@@ -224,96 +209,44 @@ func (s *shard) hold(e *entry) {
 	}
 }
 
-// mark updates whether shard i has a key that can be popped. The caller holds its lock.
-func (q *sharded) mark(i int) {
-	s := &q.shards[i]
-	ready := s.backlog.len() > s.held
-	if ready == s.ready {
-		return
+// announce sends the number of a shard with a key that may be popped, unless it is in the channel. The
+// caller holds the shard's lock.
+func (q *sharded) announce(i int) {
+	if s := &q.shards[i]; !s.ready && s.backlog.len() > s.held {
+		s.ready = true
+		q.ready <- i
 	}
-	if s.ready = ready; ready {
-		q.ready.Or(1 << i)
-	} else {
-		q.ready.And(^(1 << i))
-	}
-}
-
-// wake wakes one sleeping consumer.
-func (q *sharded) wake() {
-	if q.asleep.Load() == 0 {
-		return
-	}
-	q.sleepers.Lock()
-	defer q.sleepers.Unlock()
-	if q.asleep.Load() > 0 {
-		q.asleep.Add(-1)
-		q.arrival.Signal()
-	}
-}
-
-func (q *sharded) wakeAll() {
-	if q.asleep.Load() == 0 {
-		return
-	}
-	q.sleepers.Lock()
-	defer q.sleepers.Unlock()
-	q.asleep.Store(0)
-	q.arrival.Broadcast()
-}
-
-// sleep returns true when a shard may be ready, or false when the queue is closed and empty.
-func (q *sharded) sleep() bool {
-	q.sleepers.Lock()
-	defer q.sleepers.Unlock()
-	q.asleep.Add(1)
-	if q.ready.Load() != 0 {
-		q.asleep.Add(-1)
-		return true
-	}
-	// A queued key that is in process will be popped later.
-	if q.closed.Load() && q.Len() == 0 {
-		q.asleep.Add(-1)
-		return false
-	}
-	q.arrival.Wait()
-	return true
 }
 
 // take removes and returns the next key and its shard, or false when the queue is
 // closed and empty. The key is then in process.
 func (q *sharded) take() (e entry, i int, ok bool) {
-	for {
-		ready := q.ready.Load()
-		if ready == 0 {
-			if !q.sleep() {
-				return entry{}, 0, false
-			}
-			continue
-		}
-		// The next ready shard after the last one that was popped from.
-		turn := q.next.Load()
-		i = int(turn+uint32(bits.TrailingZeros64(bits.RotateLeft64(ready, -int(turn))))) % MaxShards
+	for i = range q.ready {
 		if e, ok = q.takeFrom(i); ok {
-			q.next.Store(uint32(i+1) % MaxShards)
 			return e, i, true
 		}
 	}
+	return entry{}, 0, false
 }
 
 func isHeld(k *queued) bool { return k.held }
 
-// takeFrom takes from shard i, unless another consumer was faster.
+// takeFrom takes from shard i, unless its keys are gone.
 func (q *sharded) takeFrom(i int) (e entry, ok bool) {
 	s := &q.shards[i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ready = false
 	if s.backlog.len() == s.held {
 		return entry{}, false
 	}
 	e = s.backlog.waiting.Take(isHeld)
 	s.backlog.vacate(&e)
 	s.inProcess = append(s.inProcess, hashedKey{e.Key, e.Hash})
-	q.mark(i)
+	q.announce(i)
+	if q.closed.Load() && s.backlog.len() == 0 {
+		q.drained()
+	}
 	return e, true
 }
 
@@ -338,32 +271,41 @@ func (q *sharded) done(i int, e *entry) {
 	s.inProcess[at] = s.inProcess[len(s.inProcess)-1]
 	s.inProcess[len(s.inProcess)-1] = hashedKey{}
 	s.inProcess = s.inProcess[:len(s.inProcess)-1]
-	released := false
 	if s.held > 0 {
 		if w := s.backlog.waiting.Get(e.Hash, e.Key); w != nil {
 			w.Value.held = false
 			s.held--
-			released = true
-			q.mark(i)
+			q.announce(i)
 		}
 	}
 	s.mu.Unlock()
 	q.initial.left(e.Value.epoch)
-	switch {
-	case q.closed.Load():
-		// Others may wait for the end of this last key.
-		q.wakeAll()
-	case released:
-		q.wake()
-	}
 }
 
 func (q *sharded) Close() {
-	q.lockAll()
-	q.closed.Store(true)
-	q.unlockAll()
+	q.closeShards()
 	q.slots.Close()
-	q.wakeAll()
+}
+
+func (q *sharded) closeShards() {
+	q.lockAll()
+	defer q.unlockAll()
+	if q.closed.Swap(true) {
+		return
+	}
+	q.nonempty.Store(int64(len(q.shards)))
+	for i := range q.shards {
+		if q.shards[i].backlog.len() == 0 {
+			q.drained()
+		}
+	}
+}
+
+// drained counts a shard of a closed queue that has no more keys. The caller holds its lock.
+func (q *sharded) drained() {
+	if q.nonempty.Add(-1) == 0 {
+		close(q.ready)
+	}
 }
 
 func (q *sharded) IsClosed() bool { return q.closed.Load() }
