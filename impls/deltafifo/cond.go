@@ -11,18 +11,12 @@ import (
 // is reused. See [ring.Locked] for the inbox, and buffered for the rest.
 func condVariant() Variant {
 	return bufferedVariant("cond", "mutex and condition variable: producers append to blocks, the consumer takes all at once",
-		func(capacity int) (inbox, error) { return ring.NewLocked[item](capacity) })
+		func(capacity int) inbox { return ring.NewLocked[item](capacity) })
 }
 
 // bufferedVariant returns the variant with an inbox.
-func bufferedVariant(name, summary string, newLine func(capacity int) (inbox, error)) Variant {
-	return ownVariant(name, summary, func(o Options) (Queue, error) {
-		l, err := newLine(o.Capacity)
-		if err != nil {
-			return nil, err
-		}
-		return newBuffered(o, name, l), nil
-	})
+func bufferedVariant(name, summary string, newInbox func(capacity int) inbox) Variant {
+	return ownVariant(name, summary, func(o Options) (Queue, error) { return newBuffered(o, name, newInbox(o.Capacity)), nil })
 }
 
 // ownVariant returns a variant with both deliveries and all options but shards.

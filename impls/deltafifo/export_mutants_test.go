@@ -41,7 +41,7 @@ func Mutants() []Mutant {
 type maker func(Options) (Queue, error)
 
 func mutant(name, broken, check, in string, m maker) Mutant {
-	v := bufferedVariant(name, broken, func(capacity int) (inbox, error) { return ring.NewLocked[item](capacity) })
+	v := bufferedVariant(name, broken, func(capacity int) inbox { return ring.NewLocked[item](capacity) })
 	v.New = func(o Options) (Queue, error) {
 		o, err := o.complete(limits{deliveries: []Delivery{InOrder, PerKey}, maxShards: 1})
 		if err != nil {
@@ -52,22 +52,10 @@ func mutant(name, broken, check, in string, m maker) Mutant {
 	return Mutant{Variant: v, Broken: broken, Check: check, In: in}
 }
 
-func newCond(o Options) (*buffered, error) {
-	l, err := ring.NewLocked[item](o.Capacity)
-	if err != nil {
-		return nil, err
-	}
-	return newBuffered(o, "mutant", l), nil
-}
+func newCond(o Options) *buffered { return newBuffered(o, "mutant", ring.NewLocked[item](o.Capacity)) }
 
 func onQueue(replace func(*buffered) Queue) maker {
-	return func(o Options) (Queue, error) {
-		q, err := newCond(o)
-		if err != nil {
-			return nil, err
-		}
-		return replace(q), nil
-	}
+	return func(o Options) (Queue, error) { return replace(newCond(o)), nil }
 }
 
 func onInbox(replace func(inbox) inbox) maker {
@@ -148,7 +136,7 @@ func newExceeded(o Options) (Queue, error) {
 	if o.Capacity > 0 {
 		o.Capacity++
 	}
-	return newCond(o)
+	return newCond(o), nil
 }
 
 type early struct{ backlog }

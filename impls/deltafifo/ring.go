@@ -6,5 +6,5 @@ import "watchlab/impls/internal/ring"
 // publishes it with another. It never waits for another producer or for the consumer.
 func ringVariant() Variant {
 	return bufferedVariant("ring", "lock-free ring from many producers; the consumer folds and cuts batches",
-		func(capacity int) (inbox, error) { return ring.New[item](capacity) })
+		func(capacity int) inbox { return ring.NewLockFree[item](capacity) })
 }

@@ -55,16 +55,11 @@ type listener struct {
 const takeSize = 64 // how many notices are taken at a time, at most
 
 func newListener(logger klog.Logger, handler cache.ResourceEventHandler, name string, h Handlers) *listener {
-	all, err := ring.NewLocked[notice](0)
-	if err != nil {
-		// This is a bug: an unbounded queue has no invalid capacity.
-		panic(err)
-	}
 	l := &listener{
 		handler:   handler,
 		logger:    logger,
 		tracker:   synctrack.NewSingleFileTracker(name),
-		pending:   fifo{all},
+		pending:   fifo{ring.NewLocked[notice](0)},
 		stopped:   make(chan struct{}),
 		finished:  make(chan struct{}),
 		resyncing: true,

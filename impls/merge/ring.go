@@ -64,7 +64,7 @@ import (
 // The caller of that request, already counted in open, publishes it.
 type combiner struct {
 	mux
-	requests *ring.Unbounded[*request]
+	requests *ring.LockFree[*request]
 	free     sync.Pool // requests for reuse
 
 	// open counts the requests that have not been released. Callers increment it
@@ -116,7 +116,7 @@ const (
 
 func newCombiner(opts Options) (Merger, error) {
 	m := &combiner{
-		requests: ring.NewUnbounded[*request](),
+		requests: ring.NewLockFree[*request](0),
 		free:     sync.Pool{New: func() any { return &request{token: make(chan struct{}, 2)} }},
 		more:     make(chan struct{}, 1),
 	}

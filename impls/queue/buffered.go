@@ -64,13 +64,9 @@ const (
 )
 
 // newBuffered returns a queue with the inbox that newInbox makes.
-func newBuffered(o Options, name string, newInbox func(size int) (inbox, error)) (Queue, error) {
+func newBuffered(o Options, name string, newInbox func(size int) inbox) *buffered {
 	size := min(cmp.Or(o.Capacity, inboxSize), inboxSize)
-	in, err := newInbox(size)
-	if err != nil {
-		return nil, err
-	}
-	q := &buffered{front: front{base: newBase(o, name)}, inbox: in, size: size, slack: o.Capacity - size, step: 1}
+	q := &buffered{front: front{base: newBase(o, name)}, inbox: newInbox(size), size: size, slack: o.Capacity - size, step: 1}
 	q.engine = q
 	q.backlog = q.newBacklog()
 	q.back.L = &q.owner
@@ -78,7 +74,7 @@ func newBuffered(o Options, name string, newInbox func(size int) (inbox, error))
 	if o.Capacity == 0 {
 		q.slack, q.step = math.MaxInt, size/2
 	}
-	return q, nil
+	return q
 }
 
 func (q *buffered) settle() {

@@ -53,15 +53,10 @@ func (l *heldUp) Wait() error {
 func TestProducerHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &heldUp{after: 1, filled: make(chan struct{})}
-		built, err := newBuffered(Options{}, "ring", func(size int) (inbox, error) {
-			b, err := ring.NewBounded[item](size)
-			l.inbox = b
-			return l, err
+		q := newBuffered(Options{}, "ring", func(size int) inbox {
+			l.inbox = ring.NewLockFree[item](size)
+			return l
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		q := built.(*buffered)
 		object := func(name, rv string) *metav1.ObjectMeta { return &metav1.ObjectMeta{Name: name, ResourceVersion: rv} }
 		for _, o := range []*metav1.ObjectMeta{object("a", "1"), object("b", "2"), object("a", "3")} {
 			if err := q.Update(o); err != nil {
@@ -153,9 +148,10 @@ func TestLineIsShort(t *testing.T) {
 	}
 	update(1)
 	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
 	if _, err := q.Pop(func(any, bool) error {
-		update(100 * inboxSize)
+		update(inboxSize)
+		runtime.ReadMemStats(&before) // The inbox has its full length.
+		update(50 * inboxSize)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -197,14 +193,10 @@ func TestUpdateOfFullQueue(t *testing.T) {
 		"Replace": func(q Queue) error { return q.Replace([]any{object("c", "3")}, "") },
 	} {
 		l := new(unpublished)
-		q, err := newBuffered(Options{Capacity: 2, Context: canceled}, "ring", func(size int) (inbox, error) {
-			b, err := ring.NewBounded[item](size)
-			l.inbox = b
-			return l, err
+		q := newBuffered(Options{Capacity: 2, Context: canceled}, "ring", func(size int) inbox {
+			l.inbox = ring.NewLockFree[item](size)
+			return l
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		if err := errors.Join(q.Add(object("a", "1")), q.Add(object("b", "2"))); err != nil {
 			t.Fatal(err)
 		}

@@ -43,20 +43,12 @@ func mutant(name, broken, check string, of Variant, build func(Options) Queue) M
 	}
 }
 
-func mutantInbox(size int) (inbox, error) { return ring.NewBounded[item](size) }
-
-func newBrokenBuffered(o Options) *buffered {
-	o.Shards = 0
-	q, err := newBuffered(o, "ring", mutantInbox)
-	if err != nil {
-		panic(err)
-	}
-	return q.(*buffered)
-}
-
 type stale struct{ *buffered }
 
-func newStale(o Options) Queue { return stale{newBrokenBuffered(o)} }
+func newStale(o Options) Queue {
+	o.Shards = 0
+	return stale{newBuffered(o, "ring", func(size int) inbox { return ring.NewLockFree[item](size) })}
+}
 
 func (q stale) Pop(process cache.PopProcessFunc) (any, error) {
 	q.consumer.Lock()

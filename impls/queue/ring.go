@@ -7,14 +7,14 @@ import (
 
 // ringVariant uses the lock-free ring. A producer claims a position with one atomic operation and
 // publishes it with another. It never waits for another producer or for the consumer, which owns
-// the backlog and merges. See [ring.Bounded] for the ring and its ordering argument, and [buffered]
+// the backlog and merges. See [ring.LockFree] for the ring and its ordering argument, and [buffered]
 // for the rest.
 //
-// The ring is bounded for every Capacity. An unbounded ring of linked segments
-// would grow with the number of events and not of keys.
+// The ring is bounded for every Capacity. An unbounded one would grow with the number of events and
+// not of keys.
 func ringVariant() Variant {
 	return ownVariant("ring", "lock-free ring from many producers; the consumer folds, many events at a time",
 		impls.OneConsumer, func(o Options) (Queue, error) {
-			return newBuffered(o, "ring", func(size int) (inbox, error) { return ring.NewBounded[item](size) })
+			return newBuffered(o, "ring", func(size int) inbox { return ring.NewLockFree[item](size) }), nil
 		})
 }

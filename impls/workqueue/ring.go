@@ -37,7 +37,7 @@ func ringVariant() Variant {
 type ringed[T comparable] struct {
 	metrics *metrics // nil without
 	seed    maphash.Seed
-	inbox   *ring.Bounded[added[T]]
+	inbox   *ring.LockFree[added[T]]
 	_       [pad]byte
 
 	mu      sync.Mutex // guards the fields below, and is held by the ring's consumer
@@ -63,8 +63,7 @@ type added[T comparable] struct {
 const inboxSize = 256
 
 func newRing[T comparable](o Options[T]) *ringed[T] {
-	q := &ringed[T]{metrics: newMetrics(o), seed: maphash.MakeSeed()}
-	q.inbox, _ = ring.NewBounded[added[T]](inboxSize)
+	q := &ringed[T]{metrics: newMetrics(o), seed: maphash.MakeSeed(), inbox: ring.NewLockFree[added[T]](inboxSize)}
 	q.items.timed = q.metrics != nil
 	q.idle.init(
 		func() bool { return q.queued.Load() || q.inbox.Len() > 0 },

@@ -78,7 +78,7 @@ func TestLinearizable(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		for range 40 {
 			seed := rand.Uint64()
-			conformance.Linearizable(t, machine(s.capacity), seed, history(ctx, newQueue[int](t, s), seed))
+			conformance.Linearizable(t, machine(s.capacity), seed, history(ctx, newQueue[int](s), seed))
 		}
 	})
 }

@@ -3,7 +3,6 @@ package ring
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -61,12 +60,8 @@ type link[T any] struct {
 	next *link[T]
 }
 
-// NewLocked returns an empty queue for 1 to [MaxCapacity] values; 0 means
-// unbounded. The error wraps [ErrCapacity].
-func NewLocked[T any](capacity int) (*Locked[T], error) {
-	if capacity < 0 || capacity > MaxCapacity {
-		return nil, fmt.Errorf("%w: %d (allowed: 0 to %d; 0 means unbounded)", ErrCapacity, capacity, MaxCapacity)
-	}
+// NewLocked returns an empty queue for capacity values, at most [MaxCapacity]; 0 means unbounded.
+func NewLocked[T any](capacity int) *Locked[T] {
 	q := &Locked[T]{capacity: uint64(capacity)}
 	if capacity == 0 {
 		q.capacity = math.MaxUint64
@@ -74,7 +69,7 @@ func NewLocked[T any](capacity int) (*Locked[T], error) {
 	q.arrival.L = &q.mu
 	q.tail = new(link[T])
 	q.head = q.tail
-	return q, nil
+	return q
 }
 
 // Push implements [Queue].

@@ -50,20 +50,11 @@ func eachShape(t *testing.T, test func(t *testing.T, ctx context.Context, s shap
 	}
 }
 
-func newQueue[T any](t interface {
-	Helper()
-	Fatal(args ...any)
-}, s shape,
-) ring.Queue[T] {
-	t.Helper()
-	q, err := ring.New[T](s.capacity)
+func newQueue[T any](s shape) ring.Queue[T] {
 	if s.locked {
-		q, err = ring.NewLocked[T](s.capacity)
+		return ring.NewLocked[T](s.capacity)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return q
+	return ring.NewLockFree[T](s.capacity)
 }
 
 // pop is TakeBatch with the release.
@@ -81,18 +72,4 @@ func wait[T any](ctx context.Context, q ring.Queue[T]) error {
 		return ctx.Err()
 	}
 	return err
-}
-
-func TestCapacity(t *testing.T) {
-	for _, c := range []int{-1, ring.MaxCapacity + 1} {
-		if _, err := ring.New[int](c); !errors.Is(err, ring.ErrCapacity) {
-			t.Errorf("New(%d) returned %v, want ErrCapacity", c, err)
-		}
-		if _, err := ring.NewLocked[int](c); !errors.Is(err, ring.ErrCapacity) {
-			t.Errorf("NewLocked(%d) returned %v, want ErrCapacity", c, err)
-		}
-	}
-	if _, err := ring.NewBounded[int](0); !errors.Is(err, ring.ErrCapacity) {
-		t.Errorf("NewBounded(0) returned %v, want ErrCapacity", err)
-	}
 }

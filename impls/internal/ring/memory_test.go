@@ -9,7 +9,7 @@ import (
 // TestCleared: a popped value can be garbage collected, whether or not its slot was reused.
 func TestCleared(t *testing.T) {
 	for _, s := range shapes(0, 1, 7, 1024) {
-		q := newQueue[*[64]byte](t, s)
+		q := newQueue[*[64]byte](s)
 		const values = 1000
 		collected := make(chan struct{}, values)
 		dst := make([]*[64]byte, 5)
@@ -41,7 +41,7 @@ func TestCleared(t *testing.T) {
 // TestSteadyState: a queue at its usual length allocates nothing per event.
 func TestSteadyState(t *testing.T) {
 	for _, s := range allShapes {
-		q := newQueue[any](t, s)
+		q := newQueue[any](s)
 		var v any = "an object"
 		dst := make([]any, 100)
 		n := len(dst)
@@ -95,7 +95,7 @@ func testBurst(t *testing.T, s shape) {
 		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	q := newQueue[[4]uint64](t, s)
+	q := newQueue[[4]uint64](s)
 	const burst = 200_000
 	for i := range uint64(burst) {
 		if err := q.TryPush([4]uint64{i}); err != nil {

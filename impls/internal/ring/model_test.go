@@ -17,7 +17,7 @@ func TestModel(t *testing.T) {
 		// Also around the length of a segment, and of several.
 		capacity := rapid.SampledFrom([]int{0, 1, 2, 3, 7, 8, 1000}).Draw(t, "capacity")
 		locked := rapid.Bool().Draw(t, "locked")
-		q := newQueue[int](t, shape{capacity, locked})
+		q := newQueue[int](shape{capacity, locked})
 		var model []int
 		// held were taken, and their places not released.
 		next, held, closed := 0, 0, false

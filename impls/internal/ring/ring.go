@@ -1,8 +1,7 @@
 // Package ring provides queues with many producers and one consumer.
 //
-// [Unbounded] and [Bounded] are lock-free. Unbounded grows by linked segments.
-// Bounded is one array, and its producers wait for room. [Locked] uses a mutex
-// and serves as the baseline. All implement [Queue].
+// [LockFree] grows by linked segments. [Locked] uses a mutex and serves as the
+// baseline. Both implement [Queue], bounded or not.
 //
 // # What every queue guarantees
 //
@@ -33,13 +32,14 @@
 //   - Vyukov's bounded queue frees each slot through its sequence number, for
 //     many consumers. With one consumer a single counter is enough. It is
 //     stored once per batch, and it tells full from empty at capacity 1.
+//   - One array for a bounded queue saves a nanosecond a push. It is allocated at
+//     once for the whole capacity, and is a second proof.
 package ring
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 )
 
@@ -72,22 +72,9 @@ type Queue[T any] interface {
 
 var (
 	// ErrClosed is returned by pushes after Close, and by Wait when a closed queue is empty.
-	ErrClosed   = errors.New("ring: closed")
-	ErrFull     = errors.New("ring: full")                  // of TryPush to a full bounded queue
-	ErrCapacity = errors.New("ring: capacity out of range") // wrapped by the error of a constructor
+	ErrClosed = errors.New("ring: closed")
+	ErrFull   = errors.New("ring: full") // of TryPush to a full bounded queue
 )
-
-// New returns a queue for capacity values; 0 means [Unbounded]. The error wraps [ErrCapacity].
-func New[T any](capacity int) (Queue[T], error) {
-	if capacity == 0 {
-		return NewUnbounded[T](), nil
-	}
-	q, err := NewBounded[T](capacity)
-	if err != nil {
-		return nil, fmt.Errorf("%w; 0 means unbounded", err)
-	}
-	return q, nil
-}
 
 // pushSlow pushes to a full queue and waits for room.
 func pushSlow[T any](ctx context.Context, q Queue[T], room *EventCount, v T) error {

@@ -72,7 +72,7 @@ func TestStress(t *testing.T) {
 			producers := []int{1, 2, 8}[round%3]
 			closes := round%2 > 0
 			closeAt := int64(rand.IntN(producers * each))
-			q := newQueue[event](t, s)
+			q := newQueue[event](s)
 			var pushed atomic.Int64
 			accepted := make([]int, producers)
 			var wg sync.WaitGroup

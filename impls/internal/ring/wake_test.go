@@ -15,7 +15,7 @@ import (
 func TestPushSleeps(t *testing.T) {
 	for _, s := range shapes(1, 2, 7) {
 		synctest.Test(t, func(t *testing.T) {
-			q := newQueue[int](t, s)
+			q := newQueue[int](s)
 			for i := range s.capacity {
 				if err := q.TryPush(i); err != nil {
 					t.Fatal(err)

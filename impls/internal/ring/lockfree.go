@@ -2,29 +2,35 @@ package ring
 
 import (
 	"context"
+	"errors"
+	"math"
 	"sync/atomic"
 )
 
-// Unbounded is a lock-free queue of linked segments.
+// LockFree is a lock-free queue of linked segments.
 //
 // # How it works
 //
 // The slot of position p is slot p%segmentSize of segment p/segmentSize.
 //
-//  1. A producer claims position p by adding 1 to tail.
+//  1. A producer claims position p by adding 1 to tail. With a capacity it claims
+//     p if p < freed + capacity, and swaps tail from p to p+1.
 //  2. The producer walks forward from last to the segment, and links missing
 //     segments.
 //  3. The producer writes the value and publishes it: it stores p+1 in the
 //     seq of the slot.
 //  4. The consumer visits the positions in order and stops at the first
-//     unpublished one.
+//     unpublished one. Release advances freed.
 //
 // # Why it is correct
 //
-// Claim. The addition gives each position to one producer, in an order that agrees with real time.
-// A producer that reads the closed bit in the sum has claimed nothing. Close sets the bit and reads
-// the number of claimed positions in one operation. All these positions will be published, and the
-// consumer ends after popping them.
+// Claim. The addition or swap gives each position to one producer, in an order that agrees with real
+// time. A producer that reads the closed bit in the sum has claimed nothing, and a swap fails if Close
+// sets the bit after the load. Close sets the bit and reads the number of claimed positions in one
+// operation. All these positions will be published, and the consumer ends after popping them.
+//
+// Capacity. A producer loads tail before freed. freed only grows, so the producer never sees more room
+// than there is. If it sees no room, there was none at the load of freed.
 //
 // Finding the segment. last moves to segment k only after a claim in segment k or later. A producer
 // loads last before it claims. So the loaded segment is never past the producer's segment, and a
@@ -42,9 +48,10 @@ import (
 // clear by the consumer before the next write. A stale seq is smaller than every seq that the
 // consumer waits for.
 //
-// Progress. A producer retries only if another one linked a segment or moved
-// last. So the queue is lock-free. For the wake-up of the consumer see parker.
-type Unbounded[T any] struct {
+// Progress. A producer retries only if another one claimed a position, linked a segment or moved
+// last. So the queue is lock-free, apart from producers that wait for room. For the wake-up of the
+// consumer see parker; for that of producers see [EventCount].
+type LockFree[T any] struct {
 	_ [pad]byte
 
 	// tail is the number of claimed positions, plus closedBit after Close. All
@@ -52,6 +59,7 @@ type Unbounded[T any] struct {
 	tail atomic.Uint64
 	_    [pad]byte
 
+	capacity uint64 // constant; 0 if the queue is unbounded
 	// last is a hint: a segment near the end that only moves forward. It may lag
 	// behind the end but never passes it.
 	last atomic.Pointer[segment[T]]
@@ -67,6 +75,14 @@ type Unbounded[T any] struct {
 	parker parker // loaded by every push; written only by a sleeping consumer and its waker
 	_      [pad]byte
 
+	// freed counts the released positions. The consumer stores it once per batch. Producers of a
+	// bounded queue load it to check for room, so it has a cache line of its own.
+	freed atomic.Uint64
+	_     [pad]byte
+
+	room EventCount // where producers of a full queue wait
+	_    [pad]byte
+
 	// popped is the position of the consumer. Only the consumer stores it, once
 	// per batch. Len loads it.
 	popped atomic.Uint64
@@ -79,7 +95,7 @@ type Unbounded[T any] struct {
 
 const (
 	segmentSize = 256 // slots per segment
-	maxSpare    = 8   // bounds the slots that are kept after a burst, in segments
+	maxSpare    = 16  // bounds the slots that are kept after a burst, in segments
 	blockSize   = 64  // segments per allocation
 )
 
@@ -102,9 +118,12 @@ type block[T any] struct {
 	segments [blockSize]segment[T]
 }
 
-// NewUnbounded returns an empty queue.
-func NewUnbounded[T any]() *Unbounded[T] {
-	q := new(Unbounded[T])
+// MaxCapacity is the largest capacity of a queue.
+const MaxCapacity = 1 << 24
+
+// NewLockFree returns an empty queue for capacity values, at most [MaxCapacity]; 0 means unbounded.
+func NewLockFree[T any](capacity int) *LockFree[T] {
+	q := &LockFree[T]{capacity: uint64(capacity)}
 	q.closedAt.Store(open)
 	q.parker.init()
 	q.block.Store(new(block[T]))
@@ -114,14 +133,35 @@ func NewUnbounded[T any]() *Unbounded[T] {
 	return q
 }
 
-// Push is TryPush, because an unbounded queue always has room.
-func (q *Unbounded[T]) Push(_ context.Context, v T) error { return q.TryPush(v) }
+// Push implements [Queue].
+func (q *LockFree[T]) Push(ctx context.Context, v T) error {
+	if err := q.TryPush(v); err == nil || !errors.Is(err, ErrFull) {
+		return err
+	}
+	return pushSlow(ctx, q, &q.room, v)
+}
 
-// TryPush appends v, or returns [ErrClosed].
-func (q *Unbounded[T]) TryPush(v T) error {
+// TryPush implements [Queue].
+func (q *LockFree[T]) TryPush(v T) error {
 	// This load must precede the claim: see Finding the segment.
 	s := q.last.Load()
-	p := q.tail.Add(1) - 1
+	var p uint64
+	if q.capacity == 0 {
+		p = q.tail.Add(1) - 1
+	} else {
+		for {
+			if p = q.tail.Load(); p&closedBit != 0 {
+				break
+			}
+			// The difference is negative if freed has passed p since the load. The swap then fails.
+			if int64(p-q.freed.Load()) >= int64(q.capacity) {
+				return ErrFull
+			}
+			if q.tail.CompareAndSwap(p, p+1) {
+				break
+			}
+		}
+	}
 	if p&closedBit != 0 {
 		return ErrClosed
 	}
@@ -137,7 +177,7 @@ func (q *Unbounded[T]) TryPush(v T) error {
 
 // find returns segment id and links missing segments on the way. s is not past
 // it. O(segments between s and id).
-func (q *Unbounded[T]) find(s *segment[T], id uint64) *segment[T] {
+func (q *LockFree[T]) find(s *segment[T], id uint64) *segment[T] {
 	// last may have come nearer since the first load, or have passed id.
 	if l := q.last.Load(); l.id <= id {
 		s = l
@@ -158,7 +198,7 @@ func (q *Unbounded[T]) find(s *segment[T], id uint64) *segment[T] {
 }
 
 // link returns the segment after s, and links a new one if there is none.
-func (q *Unbounded[T]) link(s *segment[T]) *segment[T] {
+func (q *LockFree[T]) link(s *segment[T]) *segment[T] {
 	next := q.newSegment()
 	next.id, next.slots = s.id+1, q.takeSpare()
 	if !s.next.CompareAndSwap(nil, next) {
@@ -170,7 +210,7 @@ func (q *Unbounded[T]) link(s *segment[T]) *segment[T] {
 }
 
 // newSegment returns a segment that was never used.
-func (q *Unbounded[T]) newSegment() *segment[T] {
+func (q *LockFree[T]) newSegment() *segment[T] {
 	for {
 		b := q.block.Load()
 		if i := b.taken.Add(1) - 1; i < blockSize {
@@ -181,7 +221,7 @@ func (q *Unbounded[T]) newSegment() *segment[T] {
 	}
 }
 
-func (q *Unbounded[T]) takeSpare() *slots[T] {
+func (q *LockFree[T]) takeSpare() *slots[T] {
 	for i := range q.spare {
 		// Load first: a swap takes the cache line away from all other producers.
 		if q.spare[i].Load() != nil {
@@ -193,7 +233,7 @@ func (q *Unbounded[T]) takeSpare() *slots[T] {
 	return new(slots[T])
 }
 
-func (q *Unbounded[T]) keepSpare(s *slots[T]) {
+func (q *LockFree[T]) keepSpare(s *slots[T]) {
 	for i := range q.spare {
 		if q.spare[i].CompareAndSwap(nil, s) {
 			return
@@ -202,7 +242,7 @@ func (q *Unbounded[T]) keepSpare(s *slots[T]) {
 }
 
 // next returns the slot at the position of the consumer, or nil if its segment is not linked yet.
-func (q *Unbounded[T]) next() *slot[T] {
+func (q *LockFree[T]) next() *slot[T] {
 	if q.at == segmentSize {
 		next := q.head.next.Load()
 		if next == nil {
@@ -216,19 +256,24 @@ func (q *Unbounded[T]) next() *slot[T] {
 }
 
 // ready reports whether position p of the consumer is published.
-func (q *Unbounded[T]) ready(p uint64) bool {
+func (q *LockFree[T]) ready(p uint64) bool {
 	s := q.next()
 	return s != nil && s.seq.Load() == p+1
 }
 
 // Wait implements [Queue].
-func (q *Unbounded[T]) Wait() error { return q.parker.wait(q.popped.Load(), q, &q.closedAt) }
+func (q *LockFree[T]) Wait() error { return q.parker.wait(q.popped.Load(), q, &q.closedAt) }
 
-// Release does nothing.
-func (q *Unbounded[T]) Release(int) {}
+// Release implements [Queue].
+func (q *LockFree[T]) Release(n int) {
+	if q.capacity > 0 && n > 0 {
+		q.freed.Store(q.freed.Load() + uint64(n))
+		q.room.Notify(n)
+	}
+}
 
 // TakeBatch implements [Queue].
-func (q *Unbounded[T]) TakeBatch(dst []T) int {
+func (q *LockFree[T]) TakeBatch(dst []T) int {
 	p := q.popped.Load()
 	n := 0
 	for n < len(dst) && q.next() != nil {
@@ -248,22 +293,25 @@ func (q *Unbounded[T]) TakeBatch(dst []T) int {
 }
 
 // Close implements [Queue].
-func (q *Unbounded[T]) Close() {
+func (q *LockFree[T]) Close() {
 	claimed := q.tail.Or(closedBit)
 	if claimed&closedBit != 0 {
 		return
 	}
 	q.closedAt.Store(claimed)
 	q.parker.closed()
+	q.room.Notify(math.MaxInt)
 }
 
 // Len implements [Queue].
-func (q *Unbounded[T]) Len() int { return length(&q.tail, &q.closedAt, &q.popped) }
-
-// length is the distance between two counters that other goroutines advance. It
-// loads popped first, because popped never exceeds the claimed positions.
-func length(tail, closedAt, popped *atomic.Uint64) int {
-	from := popped.Load()
+func (q *LockFree[T]) Len() int {
+	// It loads popped first, because popped never exceeds the claimed positions.
+	popped := q.popped.Load()
 	// Refused pushes count in tail but not in closedAt.
-	return int(min(tail.Load()&^closedBit, closedAt.Load()) - from)
+	n := int(min(q.tail.Load()&^closedBit, q.closedAt.Load()) - popped)
+	if q.capacity > 0 {
+		// The counters may advance between the loads.
+		n = min(n, int(q.capacity))
+	}
+	return n
 }
