@@ -58,7 +58,8 @@ import (
 // States. A waiting caller receives a token for each state change that concerns
 // it. It ends its wait by itself only with a compare-and-swap of the state, which
 // makes that of the attendant fail. If its ctx ends before the update is merged,
-// the caller first waits for the merge, which does not depend on the receiver.
+// the caller first waits for the merge, which does not depend on the receiver. Where the merger is
+// closed, each caller ends its wait by itself and leaves its request behind.
 //
 // Nothing spins. An attendant whose next request is not published yet sleeps in the ring's Wait.
 // The caller of that request, already counted in open, publishes it.
@@ -98,8 +99,8 @@ type request struct {
 	late       bool      // an unused token may remain; the caller owns it
 
 	state atomic.Int32
-	// token reports state changes by the attendant: from isUrgent to isMerged, and to isAttendant,
-	// isDone and isRefused. Its capacity holds both tokens that a call may receive.
+	// token reports state changes by the attendant: from isUrgent to isMerged, and to isAttendant
+	// and isDone. Its capacity holds both tokens that a call may receive.
 	token chan struct{}
 }
 
@@ -110,7 +111,6 @@ const (
 	isMerged           // merged, and its notifications are not sent yet
 	isAttendant        // the caller is the attendant
 	isDone             // all notifications are sent
-	isRefused          // the merger is closed
 	isGivenUp          // the caller left early, set by it from isMerged; the attendant owns it
 )
 
@@ -142,6 +142,9 @@ func (m *combiner) run(ctx context.Context, c command) ([]*v1.Pod, error) {
 		m.wake()
 		err = m.wait(ctx, r)
 	}
+	if errors.Is(err, ErrClosed) {
+		return nil, err
+	}
 	duplicates := r.duplicates
 	if err == nil && !r.late {
 		r.command, r.duplicates, r.target = command{}, nil, 0
@@ -162,9 +165,15 @@ func (m *combiner) wake() {
 func (m *combiner) wait(ctx context.Context, r *request) error {
 	select {
 	case <-r.token:
+	case <-m.closing:
+		return errClosing
 	case <-ctx.Done():
 		if r.state.CompareAndSwap(isPushed, isUrgent) {
-			<-r.token
+			select {
+			case <-r.token:
+			case <-m.closing:
+				return errClosing
+			}
 		}
 		if r.state.CompareAndSwap(isMerged, isGivenUp) {
 			return ctx.Err()
@@ -172,14 +181,10 @@ func (m *combiner) wait(ctx context.Context, r *request) error {
 		// The attendant was faster. A token may remain unread.
 		r.late = true
 	}
-	switch r.state.Load() {
-	case isAttendant:
+	if r.state.Load() == isAttendant {
 		return m.attend(ctx, r)
-	case isRefused:
-		return errClosing
-	default:
-		return nil
 	}
+	return nil
 }
 
 // attend works as the attendant until the caller's own request is done or ctx has
@@ -203,7 +208,6 @@ func (m *combiner) attend(ctx context.Context, r *request) error {
 		}
 		switch {
 		case errors.Is(err, ErrClosed):
-			m.refuseAll()
 			return err
 		case err != nil:
 			m.merged = slices.DeleteFunc(m.merged, func(have *request) bool { return have == r })
@@ -331,27 +335,4 @@ func (m *combiner) settle() bool {
 	}
 	m.awaitRequest()
 	return false
-}
-
-// refuseAll ends the attendance of a closed merger: it releases all requests.
-func (m *combiner) refuseAll() {
-	for {
-		for _, r := range m.merged {
-			if r != m.self && r.state.CompareAndSwap(isMerged, isRefused) {
-				r.token <- struct{}{}
-			}
-			m.released++
-		}
-		m.merged = nil
-		for m.pop() {
-			r := m.next[0]
-			m.next = m.next[1:]
-			r.state.Store(isRefused)
-			r.token <- struct{}{}
-			m.released++
-		}
-		if m.settle() {
-			return
-		}
-	}
 }
