@@ -46,19 +46,17 @@ type call struct {
 
 const messagesAhead = 16 // capacity of the message channel
 
-func newChannel(opts Options) (Merger, error) {
+func newChannel(opts Options) Merger {
 	m := &channel{
 		messages:   make(chan message, messagesAhead),
 		free:       sync.Pool{New: func() any { return &call{answer: make(chan struct{}, 1)} }},
 		ownerEnded: make(chan struct{}),
 	}
-	if err := m.mux.init(opts); err != nil {
-		return nil, err
-	}
+	m.mux.init(opts)
 	m.mux.run, m.mux.stop = m.run, func() { <-m.ownerEnded }
 	o := &owner{channel: m, states: states{mux: &m.mux}}
 	go o.run()
-	return m, nil
+	return m
 }
 
 // run sends a call to the owner and waits for the answer.

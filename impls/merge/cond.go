@@ -20,15 +20,13 @@ type cond struct {
 	states states
 }
 
-func newCond(opts Options) (Merger, error) {
+func newCond(opts Options) Merger {
 	c := &cond{}
-	if err := c.mux.init(opts); err != nil {
-		return nil, err
-	}
+	c.mux.init(opts)
 	c.mux.run, c.mux.stop = c.run, c.out.wake
 	c.out.init(&c.mux)
 	c.states.mux = &c.mux
-	return c, nil
+	return c
 }
 
 func (c *cond) run(ctx context.Context, cmd command) ([]*v1.Pod, error) {

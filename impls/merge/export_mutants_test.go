@@ -29,13 +29,13 @@ func Mutants() []Mutant {
 	}
 }
 
-func mutant(name, broken, check string, build func(Options) (Merger, error)) Mutant {
+func mutant(name, broken, check string, build func(Options) Merger) Mutant {
 	cond, err := Lookup("cond")
 	if err != nil {
 		panic(err)
 	}
 	return Mutant{
-		Variant: Variant{Name: name, Summary: broken, Guarantees: cond.Guarantees, New: build},
+		Variant: newVariant(name, broken, cond.Guarantees[0], build),
 		Broken:  broken,
 		Check:   check,
 	}
@@ -59,12 +59,8 @@ func aliased(c *cond, s *source, update PodUpdate) []*v1.Pod {
 }
 
 // newBrokenRing returns a ring whose Merge pushes and waits in another way.
-func newBrokenRing(opts Options, push func(*combiner, context.Context, *request) error) (Merger, error) {
-	m, err := newCombiner(opts)
-	if err != nil {
-		return nil, err
-	}
-	c := m.(*combiner)
+func newBrokenRing(opts Options, push func(*combiner, context.Context, *request) error) Merger {
+	c := newCombiner(opts).(*combiner)
 	c.mux.run = func(ctx context.Context, cmd command) ([]*v1.Pod, error) {
 		if cmd.sync {
 			return c.run(ctx, cmd)
@@ -74,10 +70,10 @@ func newBrokenRing(opts Options, push func(*combiner, context.Context, *request)
 		err := push(c, ctx, r)
 		return r.duplicates, err
 	}
-	return c, nil
+	return c
 }
 
-func newLostWakeUp(opts Options) (Merger, error) {
+func newLostWakeUp(opts Options) Merger {
 	return newBrokenRing(opts, func(m *combiner, ctx context.Context, r *request) error {
 		attends := m.open.Add(1) == 1
 		if err := m.requests.TryPush(r); err != nil {
@@ -91,13 +87,9 @@ func newLostWakeUp(opts Options) (Merger, error) {
 }
 
 // newBrokenCond returns a cond that applies updates in another way.
-func newBrokenCond(apply func(*cond, *source, PodUpdate) []*v1.Pod) func(Options) (Merger, error) {
-	return func(opts Options) (Merger, error) {
-		m, err := newCond(opts)
-		if err != nil {
-			return nil, err
-		}
-		c := m.(*cond)
+func newBrokenCond(apply func(*cond, *source, PodUpdate) []*v1.Pod) func(Options) Merger {
+	return func(opts Options) Merger {
+		c := newCond(opts).(*cond)
 		c.mux.run = func(ctx context.Context, cmd command) ([]*v1.Pod, error) {
 			if cmd.sync {
 				return c.run(ctx, cmd)
@@ -111,7 +103,7 @@ func newBrokenCond(apply func(*cond, *source, PodUpdate) []*v1.Pod) func(Options
 			c.out.postChanges(s)
 			return duplicates, c.out.flush(ctx)
 		}
-		return c, nil
+		return c
 	}
 }
 
@@ -124,12 +116,8 @@ func noRemove(_ *cond, s *source, update PodUpdate) []*v1.Pod {
 }
 
 // newTornSnapshot returns a sharded merger whose snapshots lock one source at a time.
-func newTornSnapshot(opts Options) (Merger, error) {
-	m, err := newSharded(opts)
-	if err != nil {
-		return nil, err
-	}
-	t := m.(*sharded)
+func newTornSnapshot(opts Options) Merger {
+	t := newSharded(opts).(*sharded)
 	t.mux.run = func(ctx context.Context, cmd command) ([]*v1.Pod, error) {
 		if !cmd.sync {
 			return t.run(ctx, cmd)
@@ -150,5 +138,5 @@ func newTornSnapshot(opts Options) (Merger, error) {
 		t.out.post(n)
 		return nil, t.out.flush(ctx)
 	}
-	return t, nil
+	return t
 }

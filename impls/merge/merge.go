@@ -221,24 +221,31 @@ func init() {
 		Bounded:   true,
 		Consumers: impls.ManyConsumers,
 	}
-	Register(Variant{
-		Name:       "reference",
-		Summary:    "one mutex held while sending, map rebuilt on SET, reflect.DeepEqual on every pod",
-		Upstream:   "kubelet v1.31 algorithm",
-		Guarantees: []impls.Guarantees{baseline},
-		New:        newReference,
-	})
+	reference := newVariant("reference", "one mutex held while sending, map rebuilt on SET, reflect.DeepEqual on every pod",
+		baseline, newReference)
+	reference.Upstream = "kubelet v1.31 algorithm"
+	Register(reference)
 	unlocked := baseline
 	unlocked.Unlocked = true
-	for _, v := range []Variant{
-		{Name: "cond", New: newCond, Summary: "mutex and condition variable, unchanged pods known by pointer or version, sent without a lock"},
-		{Name: "channel", New: newChannel, Summary: "an owner goroutine holds state and outbox, commands come by a channel, notifications leave by select"},
-		{Name: "ring", New: newCombiner, Summary: "commands through a lock-free ring; the caller that finds it unattended merges and sends for all"},
-		{Name: "sharded", New: newSharded, Summary: "a lock and a state for each source, big fresh lists compared on several cores, one outbox"},
-	} {
-		v.Guarantees = []impls.Guarantees{unlocked}
-		Register(v)
-	}
+	Register(newVariant("cond", "mutex and condition variable, unchanged pods known by pointer or version, sent without a lock",
+		unlocked, newCond))
+	Register(newVariant("channel", "an owner goroutine holds state and outbox, commands come by a channel, notifications leave by select",
+		unlocked, newChannel))
+	Register(newVariant("ring", "commands through a lock-free ring; the caller that finds it unattended merges and sends for all",
+		unlocked, newCombiner))
+	Register(newVariant("sharded", "a lock and a state for each source, big fresh lists compared on several cores, one outbox",
+		unlocked, newSharded))
+}
+
+// newVariant returns a variant that completes the options before it builds.
+func newVariant(name, summary string, g impls.Guarantees, build func(Options) Merger) Variant {
+	return Variant{Name: name, Summary: summary, Guarantees: []impls.Guarantees{g}, New: func(o Options) (Merger, error) {
+		o, err := o.complete()
+		if err != nil {
+			return nil, err
+		}
+		return build(o), nil
+	}}
 }
 
 // Register adds a variant from another module. It panics if the name is taken.

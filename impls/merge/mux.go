@@ -54,12 +54,8 @@ type listener struct {
 	cancel context.CancelFunc
 }
 
-// init checks the options. The variant sets run, and stop if it needs it.
-func (m *mux) init(opts Options) error {
-	opts, err := opts.complete()
-	if err != nil {
-		return err
-	}
+// init takes complete options. The variant sets run, and stop if it needs it.
+func (m *mux) init(opts Options) {
 	m.Options = opts
 	m.stop = func() {}
 	m.updates = make(chan PodUpdate, opts.Capacity)
@@ -71,7 +67,6 @@ func (m *mux) init(opts Options) error {
 		m.mutations = cache.NewCacheMutationDetector("merge")
 		m.listeners.Go(func() { m.mutations.Run(m.closing) })
 	}
-	return nil
 }
 
 func (m *mux) Updates() <-chan PodUpdate { return m.updates }

@@ -25,13 +25,11 @@ type reference struct {
 	unsent []PodUpdate // notifications of canceled calls, and of the current one
 }
 
-func newReference(opts Options) (Merger, error) {
+func newReference(opts Options) Merger {
 	r := &reference{pods: make(map[string]map[types.UID]*v1.Pod)}
-	if err := r.mux.init(opts); err != nil {
-		return nil, err
-	}
+	r.mux.init(opts)
 	r.mux.run = r.run
-	return r, nil
+	return r
 }
 
 func (r *reference) run(ctx context.Context, c command) (duplicates []*v1.Pod, err error) {

@@ -114,18 +114,16 @@ const (
 	isGivenUp          // the caller left early, set by it from isMerged; the attendant owns it
 )
 
-func newCombiner(opts Options) (Merger, error) {
+func newCombiner(opts Options) Merger {
 	m := &combiner{
 		requests: ring.NewLockFree[*request](0),
 		free:     sync.Pool{New: func() any { return &request{token: make(chan struct{}, 2)} }},
 		more:     make(chan struct{}, 1),
 	}
-	if err := m.mux.init(opts); err != nil {
-		return nil, err
-	}
+	m.mux.init(opts)
 	m.mux.run = m.run
 	m.states.mux = &m.mux
-	return m, nil
+	return m
 }
 
 // run pushes a request and returns when it is done.

@@ -34,15 +34,13 @@ type shard struct {
 	*source
 }
 
-func newSharded(opts Options) (Merger, error) {
+func newSharded(opts Options) Merger {
 	m := &sharded{}
-	if err := m.mux.init(opts); err != nil {
-		return nil, err
-	}
+	m.mux.init(opts)
 	m.mux.run, m.mux.stop = m.run, m.out.wake
 	m.out.init(&m.mux)
 	m.shards.Store(&[]*shard{})
-	return m, nil
+	return m
 }
 
 func (m *sharded) run(ctx context.Context, c command) (duplicates []*v1.Pod, err error) {
