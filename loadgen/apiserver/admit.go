@@ -43,12 +43,12 @@ func (s *Server) admit(_ *resources.Resource, obj, old resources.Object) error {
 			o.Spec.DeprecatedServiceAccount = o.Spec.ServiceAccountName
 			name := o.Spec.ServiceAccountName
 			found, _ := s.builtin(v1.SchemeGroupVersion.WithResource("serviceaccounts")).log.Get(o.Namespace + "/" + name)
-			account, _ := found.(*v1.ServiceAccount)
-			if account == nil {
-				if name != "default" { // which a controller makes
-					return apierrors.NewForbidden(podResource.GroupResource(), o.Name, fmt.Errorf("error looking up service account %s/%s: serviceaccount %q not found", o.Namespace, name, name))
-				}
+			account, ok := found.(*v1.ServiceAccount)
+			if !ok {
 				account = &v1.ServiceAccount{}
+			}
+			if !ok && name != "default" { // which a controller makes
+				return apierrors.NewForbidden(podResource.GroupResource(), o.Name, fmt.Errorf("error looking up service account %s/%s: serviceaccount %q not found", o.Namespace, name, name))
 			}
 			if ptr.Deref(cmp.Or(o.Spec.AutomountServiceAccountToken, account.AutomountServiceAccountToken), true) {
 				mountToken(&o.Spec, s.editor.Suffix())

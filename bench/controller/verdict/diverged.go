@@ -107,13 +107,11 @@ func OutcomeOf(p *record.Play) *Outcome {
 		switch {
 		case c.Type == watch.Added:
 			standIns[k] = c.By == record.ByLifecycle
-			owner := metav1.GetControllerOfNoCopy(m)
-			if owner == nil {
-				break
-			}
-			owners[k] = owner.UID
-			if m.GetGenerateName() != "" || hashed.MatchString(k.Key) {
-				o.made[k] = state{owner.UID, changes[owner.UID]}
+			if owner := metav1.GetControllerOfNoCopy(m); owner != nil {
+				owners[k] = owner.UID
+				if m.GetGenerateName() != "" || hashed.MatchString(k.Key) {
+					o.made[k] = state{owner.UID, changes[owner.UID]}
+				}
 			}
 		case c.By == record.ByWorkload || c.By == record.ByStorm:
 			changes[m.GetUID()]++
@@ -432,7 +430,11 @@ func compare(free, o *Outcome, differs func(differing)) {
 		all := o.deleted[k]
 		again := o.objects[k] != nil && free.objects[k] != nil && len(all) > len(free.deleted[k])
 		if later := all[len(all)-1].At < o.changed[k]; !later && (again || !usual[k.Resource] && needed[k]) {
-			differs(differing{"delete " + k.String(), k, all[0].At, fmt.Sprintf("%s deleted %s, and not without faults", all[0].Client, k)})
+			first := all[0]
+			if again { // Those before it were right.
+				first = all[len(free.deleted[k])]
+			}
+			differs(differing{"delete " + k.String(), k, first.At, fmt.Sprintf("%s deleted %s, and not without faults", first.Client, k)})
 		}
 	}
 }
