@@ -89,8 +89,7 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 	}
 	observing, stopObserving := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	p.began = time.Now()
-	p.recorder.Start(p.began)
+	p.begin()
 	wg.Go(func() { p.watchLags(observing) })
 	for _, r := range p.programs {
 		wg.Go(func() { r.observe(observing, p.began) })
@@ -171,6 +170,12 @@ func (p *session) open(ctx context.Context) error {
 		return err
 	}
 	return p.awaitWatches(ctx)
+}
+
+// begin sets time zero.
+func (p *session) begin() {
+	p.began = time.Now()
+	p.recorder.Start(p.began)
 }
 
 // close ends what open has begun. The kubeconfigs hold tokens.

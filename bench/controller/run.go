@@ -31,6 +31,17 @@ type Options struct {
 	timing timing // zero for the default
 }
 
+// complete fills in what may be nil.
+func (o Options) complete() Options {
+	if o.Notify == nil {
+		o.Notify = func(string) {}
+	}
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
+	}
+	return o
+}
+
 // Progress is the state of a run.
 type Progress struct {
 	Play, Plays int    // number of the play, from 1, and of all planned
@@ -78,12 +89,7 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if spec.Attach {
 		spec.Programs = []Program{{Label: New}}
 	}
-	if opts.Notify == nil {
-		opts.Notify = func(string) {}
-	}
-	if opts.Progress == nil {
-		opts.Progress = func(Progress) {}
-	}
+	opts = opts.complete()
 	ready, err := prepare(ctx, spec, opts.Stdin)
 	if err != nil {
 		return nil, err

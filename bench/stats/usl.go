@@ -208,48 +208,26 @@ func descend(n, x, w []float64, free []int) curve {
 }
 
 // leastSquares solves count linear equations for the free parameters, by the normal
-// equations. It scales the parameters first, as N(N-1) may be 10⁶ times 1. It returns false
-// for a singular system.
+// equations. It returns false for a singular system.
 func leastSquares(free []int, count int, equation func(i int) (terms curve, right, weight float64)) (out curve, ok bool) {
-	const right = 3     // column of the right side
-	var m [3][4]float64 // normal matrix, positive definite unless it is singular
+	normal, right := square(len(free)), make([]float64, len(free))
 	for i := range count {
 		t, value, weight := equation(i)
 		for a, p := range free {
 			for b, q := range free {
-				m[a][b] += weight * t[p] * t[q]
+				normal[a][b] += weight * t[p] * t[q]
 			}
-			m[a][right] += weight * t[p] * value
+			right[a] += weight * t[p] * value
 		}
 	}
-	k := len(free)
-	var scale [3]float64
-	for i := range k {
-		if scale[i] = math.Sqrt(m[i][i]); !(scale[i] > 0) {
-			return out, false
-		}
+	inverse, ok := invert(normal)
+	if !ok {
+		return out, false
 	}
-	for i := range k {
-		m[i][right] /= scale[i]
-		for j := range k {
-			m[i][j] /= scale[i] * scale[j]
+	for a, p := range free {
+		for b := range free {
+			out[p] += inverse[a][b] * right[b]
 		}
-	}
-	// Gauss-Jordan elimination; a positive definite matrix needs no pivoting.
-	for i := range k {
-		if m[i][i] < 1e-14 {
-			return out, false
-		}
-		for j := range k {
-			if factor := m[j][i] / m[i][i]; j != i {
-				for l := range m[j] {
-					m[j][l] -= factor * m[i][l]
-				}
-			}
-		}
-	}
-	for i, p := range free {
-		out[p] = m[i][right] / m[i][i] / scale[i]
 	}
 	return out, true
 }

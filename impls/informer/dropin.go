@@ -47,7 +47,10 @@ func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration
 }
 
 func build(lw cache.ListerWatcher, example runtime.Object, opts Options, resync time.Duration, indexers cache.Indexers, b blueprint) *informer {
-	opts.ResyncPeriod, opts.Indexers = max(0, resync), merged(opts.Indexers, indexers)
+	own := opts.Indexers
+	opts.ResyncPeriod, opts.Indexers = max(0, resync), cache.Indexers{}
+	maps.Copy(opts.Indexers, own)
+	maps.Copy(opts.Indexers, indexers)
 	return newInformer(lw, example, opts, b)
 }
 
@@ -197,12 +200,4 @@ func decoderOf(name string, o decode.Options, example runtime.Object) (decode.De
 		}
 	}
 	return decode.New(name, o)
-}
-
-// merged returns a new map with the indexers of both; for the same name b wins.
-func merged(a, b cache.Indexers) cache.Indexers {
-	out := make(cache.Indexers, len(a)+len(b))
-	maps.Copy(out, a)
-	maps.Copy(out, b)
-	return out
 }

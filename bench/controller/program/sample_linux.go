@@ -1,6 +1,7 @@
 package program
 
 import (
+	"fmt"
 	"os"
 	"time"
 
@@ -32,11 +33,20 @@ func (p *Program) Sample() (record.Sample, bool) {
 		s.CPU += time.Duration(ticks) * (time.Second / ticksPerSecond)
 		s.RSS += int64(stat.RSS) * int64(os.Getpagesize())
 		s.Threads += stat.NumThreads
+		if status, err := process.NewStatus(); err == nil {
+			s.Memory += int64(status.VmRSS) - int64(status.RssFile)
+			s.Peak += int64(status.VmHWM) - int64(status.RssFile)
+		}
 		if files, err := process.FileDescriptorsLen(); err == nil {
 			s.Files += files
 		}
 	}
 	return s, found
+}
+
+// ResetPeak makes the present memory the peak of the process (proc_pid_clear_refs(5)).
+func (p *Program) ResetPeak() error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.Pid()), []byte("5"), 0)
 }
 
 const ticksPerSecond = 100 // USER_HZ of all platforms of Go

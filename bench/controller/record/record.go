@@ -88,6 +88,9 @@ type Access struct {
 	Resource    schema.GroupVersionResource
 	Subresource string
 	Key         string // namespace/name as in the API, namespace/ of a list in one, empty for all
+	Selector    string // of labels and fields, of a list or watch
+	Encoding    string // that a list or watch asks for first: protobuf, cbor, json
+	Metadata    bool   // it asks for the metadata alone
 	Code        int    // HTTP status
 	In, Out     int64  // bytes of the bodies
 	// Based is the resourceVersion that a write names in its body or preconditions, and 0 if it names none.
@@ -163,6 +166,8 @@ type Sample struct {
 	Client     string        // name of the replica
 	CPU        time.Duration // used since its start
 	RSS        int64         // resident bytes
+	Memory     int64         // those that are of no file: the kernel cannot drop them
+	Peak       int64         // the largest Memory since the start, or since the peak was reset
 	Files      int           // open file descriptors
 	Threads    int
 	Goroutines int // scraped; 0 if unknown

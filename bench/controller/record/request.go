@@ -32,6 +32,16 @@ func parse(req *http.Request) (a Access, ok bool) {
 		a.Key = r.Namespace + "/"
 	}
 	a.DryRun = r.Query.Get("dryRun") != ""
+	if a.Verb == "list" || a.Verb == "watch" {
+		a.Selector = strings.Trim(r.Query.Get("labelSelector")+" "+r.Query.Get("fieldSelector"), " ")
+		first, _, _ := strings.Cut(req.Header.Get("Accept"), ",")
+		a.Metadata = strings.Contains(first, "as=PartialObjectMetadata")
+		for _, a.Encoding = range []string{"protobuf", "cbor", "json"} {
+			if strings.Contains(first, a.Encoding) {
+				break
+			}
+		}
+	}
 	switch a.Verb {
 	case "watch":
 		version := r.Query.Get("resourceVersion")

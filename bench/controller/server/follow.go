@@ -256,7 +256,7 @@ func (s *actual) followDefined(u *unstructured.Unstructured) error {
 	for _, v := range versions {
 		if m, _ := v.(map[string]any); m["storage"] == true && m["served"] == true {
 			name, _ := m["name"].(string)
-			r := definedBy(u).WithVersion(name)
+			r := DefinedBy(u).WithVersion(name)
 			// It is established before the first lists find it.
 			err := s.await(func() error {
 				_, err := s.client.Resource(r).List(s.ctx, metav1.ListOptions{Limit: 1})
@@ -271,8 +271,8 @@ func (s *actual) followDefined(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// definedBy is the resource of a definition.
-func definedBy(u *unstructured.Unstructured) schema.GroupResource {
+// DefinedBy is the resource of a definition.
+func DefinedBy(u *unstructured.Unstructured) schema.GroupResource {
 	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
 	return schema.GroupResource{Group: group, Resource: plural}

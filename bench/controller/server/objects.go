@@ -89,7 +89,7 @@ func (s *actual) createOne(w *writer, u *unstructured.Unstructured) error {
 		return err
 	}
 	// Its watch follows what it defines, once that is served. Discovery may have it later.
-	r := definedBy(u)
+	r := DefinedBy(u)
 	return s.await(func() error {
 		s.mapper.Reset()
 		_, err := s.mapper.ResourceFor(r.WithVersion(""))

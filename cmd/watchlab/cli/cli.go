@@ -171,7 +171,7 @@ finished rounds kept.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}, newCell())
-	group(root, "Play", newRun(args), newController(), newClient(), newDash(args), newKnee(args), newScale(args), newReproduce())
+	group(root, "Play", newRun(args), newController(), newClient(), newSize(), newDash(args), newKnee(args), newScale(args), newReproduce())
 	group(root, "Look", newList(), newReport(), newCompare(), newGate())
 	group(root, "Storms", newStorm(), newTrace(), newRecord(), newServe())
 	group(root, "Cluster", newCluster(), newPod())

@@ -131,16 +131,11 @@ func flagOf(fields []experiment.Field, path string) string {
 }
 
 func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
-	var err error
-	if f.dir, err = newFolder(f.dir, f.verb); err != nil {
+	opts, err := f.options(cmd, progressText)
+	if err != nil {
 		return err
 	}
-	stderr := cmd.ErrOrStderr()
-	o, err := controller.Run(cmd.Context(), spec, controller.Options{
-		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
-		Notify:   func(text string) { warn(stderr, "%s", text) },
-		Progress: func(p controller.Progress) { warn(stderr, "%s", progressText(p)) },
-	})
+	o, err := controller.Run(cmd.Context(), spec, opts)
 	switch {
 	case errors.Is(err, lab.ErrExists):
 		return badFlag("out", err)

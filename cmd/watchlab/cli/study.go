@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
+
+	"watchlab/bench/controller"
 )
 
 // study has what the verbs share that play to a PROGRAM: its command line, the results folder and the output.
@@ -30,6 +33,18 @@ func (s *study[T]) required(cmd *cobra.Command, args []string, example string) e
 		return usageError{fmt.Errorf("no program: it follows -- (watchlab %s -- %s)", s.verb, example)}
 	}
 	return nil
+}
+
+// options are those of a run in the results folder.
+func (s *study[T]) options(cmd *cobra.Command, progress func(controller.Progress) string) (controller.Options, error) {
+	dir, err := newFolder(s.dir, s.verb)
+	s.dir = dir
+	stderr := cmd.ErrOrStderr()
+	return controller.Options{
+		Dir: dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
+		Notify:   func(text string) { warn(stderr, "%s", text) },
+		Progress: func(p controller.Progress) { warn(stderr, "%s", progress(p)) },
+	}, err
 }
 
 // conclude shows a result, and returns the error for the exit code. err is that of its run.

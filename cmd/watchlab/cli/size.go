@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"watchlab/bench/controller"
+	"watchlab/bench/controller/program"
+	"watchlab/bench/experiment"
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+)
+
+func newSize() *cobra.Command {
+	var flagged controller.Sizing
+	var s study[*controller.Sized]
+	fields := experiment.Fields(&flagged)
+	cmd := &cobra.Command{
+		Use:   "size",
+		Short: "Measure how much memory and API load a controller needs for N objects",
+		Long: `size starts PROGRAM with KUBECONFIG, each time as a new process with a new API server and more objects, and
+measures its memory at the first list, at rest, while it lists again, and after a restart, its CPU time and its
+requests. It fits what one object more of each resource takes, predicts for the numbers of --at, and says which watch
+costs it and what would save.
+
+The results folder has size.json, size.html, and bench.txt for watchlab gate. Memory needs Linux.`,
+		Example: `  watchlab size -- ./my-controller
+  watchlab size --grow pods=1k,10k,50k --at pods=200k -- ./my-controller
+  watchlab size --manifest crds/ --manifest widget.yaml --grow widgets=1k,10k -- ./my-controller`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := s.required(cmd, args, "./my-controller"); err != nil {
+				return err
+			}
+			opts, err := s.options(cmd, func(p controller.Progress) string {
+				return fmt.Sprintf("point %d of %d: %s", p.Play, p.Plays, p.Name)
+			})
+			if err != nil {
+				return err
+			}
+			sizing := controller.Sizing{Command: args}
+			if err := experiment.Overlay(&sizing, fields, cmd.Flags().Changed); err != nil {
+				return badField(err, fields...)
+			}
+			o, err := controller.Size(cmd.Context(), sizing, opts)
+			switch {
+			case o == nil && errors.Is(err, program.ErrCommand):
+				return usageError{err}
+			case o == nil:
+				return badField(err, fields...)
+			}
+			if len(o.Laws) > 0 {
+				chart := func(w io.Writer) error { return report.SizeChart(w, o) }
+				err = errors.Join(err, lab.ReplaceFile(filepath.Join(s.dir, "size.html"), chart))
+			}
+			return s.conclude(cmd, o, o.Interrupted, false, err)
+		},
+	}
+	experiment.AddFlags(cmd.Flags(), fields)
+	s.add(cmd, report.SizeText)
+	return cmd
+}
