@@ -170,7 +170,6 @@ type sizer struct {
 	result   *Sized
 	spec     Spec
 	prepared *prepared
-	objects  []manifest.Object          // that do not grow
 	copied   map[string]manifest.Object // by resource
 	played   int                        // of points
 }

@@ -95,7 +95,7 @@ func mountToken(spec *v1.PodSpec, suffix string) {
 	}
 	if i < 0 && mounted {
 		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
-			DefaultMode: new(int32(v1.ProjectedVolumeSourceDefaultMode)),
+			DefaultMode: new(v1.ProjectedVolumeSourceDefaultMode),
 			Sources: []v1.VolumeProjection{
 				{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
 				{ConfigMap: &v1.ConfigMapProjection{
