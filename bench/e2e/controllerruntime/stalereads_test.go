@@ -40,9 +40,13 @@ func (k keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	if err := k.List(ctx, &all, client.InNamespace(req.Namespace), client.MatchingFields{"parent": string(parent.UID)}); err != nil {
 		return ctrl.Result{}, err
 	}
-	want, err := strconv.Atoi(parent.Data["secrets"])
+	asked, ok := parent.Data["secrets"]
+	if !ok { // another program's
+		return ctrl.Result{}, nil
+	}
+	want, err := strconv.Atoi(asked)
 	if err != nil {
-		return ctrl.Result{}, nil // Another program's.
+		return ctrl.Result{}, err
 	}
 	for range want - len(all.Items) {
 		secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: req.Name + "-", Namespace: req.Namespace}}
