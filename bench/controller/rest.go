@@ -45,7 +45,7 @@ func (p *session) rest(ctx context.Context, of *Point) (record.Sample, error) {
 }
 
 // relists are those of a point. The memory of the largest depends on when the program collected its garbage.
-const relists = "relist:at=0s,every=3s,count=6"
+const relists = "relist:at=0s,every=%v,count=6"
 
 // relist lets the program list all again, several times.
 func (p *session) relist(ctx context.Context) error {

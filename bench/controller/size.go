@@ -152,14 +152,14 @@ func (s Sizing) Validate() error {
 			return manifest.BadField("at", err)
 		}
 	}
-	return s.spec().Validate()
+	return s.spec(defaultTiming).Validate()
 }
 
 // spec is that of a session. Its faults begin when the program rests.
-func (s Sizing) spec() Spec {
+func (s Sizing) spec(t timing) Spec {
 	return Spec{
 		Manifests: s.Manifests, Recursive: s.Recursive, Without: s.Without, InCluster: s.InCluster, Programs: []Program{{New, s.Command}},
-		Plans: []string{relists}, Speed: 1, Seed: 1, Server: "simulated", Replicas: 1, Rounds: 1,
+		Plans: []string{fmt.Sprintf(relists, 3*t.steady)}, Speed: 1, Seed: 1, Server: "simulated", Replicas: 1, Rounds: 1,
 		Settle: s.Settle, Warmup: metav1.Duration{Duration: time.Minute},
 	}
 }
@@ -182,8 +182,9 @@ func Size(ctx context.Context, s Sizing, opts Options) (*Sized, error) {
 		return nil, err
 	}
 	opts = opts.complete()
+	opts.timing = cmp.Or(opts.timing, defaultTiming)
 	s.Rounds, s.Settle.Duration = cmp.Or(s.Rounds, 2), cmp.Or(s.Settle.Duration, time.Minute)
-	r := &sizer{Options: opts, spec: s.spec(), copied: map[string]manifest.Object{}}
+	r := &sizer{Options: opts, spec: s.spec(opts.timing), copied: map[string]manifest.Object{}}
 	var err error
 	if r.prepared, err = prepare(ctx, r.spec, opts.Stdin); err != nil {
 		return nil, err
@@ -397,7 +398,7 @@ func (r *sizer) point(ctx context.Context, counts map[string]int) (_ *Point, err
 	r.played++
 	s := &session{
 		spec: r.spec, prepared: &ready, program: r.spec.Programs[0], plan: ready.plans[0], seed: 1,
-		dir: filepath.Join(r.Dir, playsDir, fmt.Sprintf("%02d", r.played)), timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify,
+		dir: filepath.Join(r.Dir, playsDir, fmt.Sprintf("%02d", r.played)), timing: r.timing, notify: r.Notify,
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(ctx); err != nil {
