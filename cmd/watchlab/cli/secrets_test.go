@@ -359,6 +359,10 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 			{args: []string{"--out", g.to("none"), "--manifest", wrong, "--", self}}, {args: []string{"--spec", kubeconfig, "--", self}}, {args: []string{"--workload", broken, "--", self}}, {args: []string{"--rules", kubeconfig, "--", self}},
 		},
 		"client": {{args: []string{"--out", g.to("client"), "--", self, "record", "--push", g.url("/", "an argument of a client")}}, {args: []string{"--behaviours", "nope", "--", self}}},
+		"size": {
+			{args: []string{"--out", g.to("size"), "--manifest", manifest, "--grow", "configmaps=1,2", "--", self, "record", "--push", g.url("/", "an argument of a sized program")}},
+			{args: []string{"--out", g.to("none"), "--manifest", wrong, "--", self}}, {args: []string{"--grow", "nope", "--", self}},
+		},
 		"cluster run": append(place("--", "--family", "queue", "--storm", "gang", "--scale", "0.01"),
 			secretCall{args: with(g.cluster, "--name", "alone", "--pods", "2", "--wait=false", "--", "--family", "queue", "--storm", storm)}),
 		"cluster status":  place("--name", "alone"),
@@ -368,9 +372,9 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 	}
 }
 
-// failing are verbs without a good call: those of a cluster need one, cell a pipe of run --memory, client a watch client.
+// failing are verbs without a good call: those of a cluster need one, cell a pipe of run --memory, client a watch client, size a controller.
 // knee and scale write as run does.
-var failing = []string{"cluster status", "cluster clean", "cell", "knee", "scale", "client"}
+var failing = []string{"cluster status", "cluster clean", "cell", "knee", "scale", "client", "size"}
 
 // verbs are all commands below the root.
 func verbs(cmd *cobra.Command) []*cobra.Command {
