@@ -83,8 +83,10 @@ func (w *owner) noteReturn() {
 	}
 }
 
-// Enough implements [ring.State].
-func (w *owner) Enough(q ring.Question) bool { return q.Take && w.backlog.enough(q.Batch) }
+// Enough implements [ring.State]. The throttle needs the length of all that was sent.
+func (w *owner) Enough(q ring.Question) bool {
+	return q.Take && w.throttle.limit == 0 && w.backlog.enough(q.Batch)
+}
 
 // Answer implements [ring.State].
 func (w *owner) Answer(q ring.Question) (a answer, ok bool) {
