@@ -25,8 +25,8 @@ type LinearPoint struct {
 }
 
 // FitLinear fits a linear law by least squares. The variance of a point is taken to be proportional to its Y: memory and
-// time vary more where there is more of them, but by a smaller share. The intervals are Student's. With k values of X it takes k + 2 points, in which each X varies by
-// itself; the error says that they are too few.
+// time vary more where there is more of them, but by a smaller share. The intervals are Student's. With k values of X it
+// takes k + 2 points, in which each X varies by itself; the error says that they are too few.
 func FitLinear(points []LinearPoint) (*Linear, error) {
 	if len(points) == 0 || len(points) < len(points[0].X)+2 {
 		return nil, fmt.Errorf("%w: %d", ErrTooFewPoints, len(points))
@@ -36,28 +36,18 @@ func FitLinear(points []LinearPoint) (*Linear, error) {
 		mean += p.Y / float64(len(points))
 	}
 	weight := func(y float64) float64 { // A Y near 0 must not rule.
-		y = max(y, mean/100, math.SmallestNonzeroFloat32)
-		return 1 / y
+		return 1 / max(y, mean/100, math.SmallestNonzeroFloat32)
 	}
-	normal, right := square(k), make([]float64, k)
-	for _, p := range points {
-		row := append([]float64{1}, p.X...)
-		for i := range k {
-			for j := range k {
-				normal[i][j] += weight(p.Y) * row[i] * row[j]
-			}
-			right[i] += weight(p.Y) * row[i] * p.Y
-		}
-	}
-	inverse, ok := invert(normal)
+	solution, inverse, ok := leastSquares(len(points), k, func(i int) ([]float64, float64, float64) {
+		p := points[i]
+		return append([]float64{1}, p.X...), p.Y, weight(p.Y)
+	})
 	if !ok {
 		return nil, errors.New("no fit: the numbers do not vary by themselves")
 	}
 	l := &Linear{Coefficients: make([]Estimate, k), covariance: inverse}
-	for i := range k {
-		for j := range k {
-			l.Coefficients[i].Value += inverse[i][j] * right[j]
-		}
+	for i, value := range solution {
+		l.Coefficients[i].Value = value
 	}
 	free, sum := float64(len(points)-k), 0.0
 	for _, p := range points {
@@ -92,6 +82,31 @@ func (l *Linear) Predict(x []float64) Estimate {
 	}
 	half := l.t * l.spread * math.Sqrt(variance+max(0, y))
 	return Estimate{Value: y, Lo: y - half, Hi: y + half}
+}
+
+// leastSquares solves count weighted linear equations with k unknowns by the normal equations, and returns the inverse of
+// their matrix, too. It returns false for a singular system.
+func leastSquares(count, k int, equation func(i int) (row []float64, right, weight float64)) (solution []float64, inverse [][]float64, ok bool) {
+	normal, rights := square(k), make([]float64, k)
+	for i := range count {
+		row, right, weight := equation(i)
+		for a := range k {
+			for b := range k {
+				normal[a][b] += weight * row[a] * row[b]
+			}
+			rights[a] += weight * row[a] * right
+		}
+	}
+	if inverse, ok = invert(normal); !ok {
+		return nil, nil, false
+	}
+	solution = make([]float64, k)
+	for a := range k {
+		for b := range k {
+			solution[a] += inverse[a][b] * rights[b]
+		}
+	}
+	return solution, inverse, true
 }
 
 func square(k int) [][]float64 {

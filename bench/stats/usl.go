@@ -172,7 +172,7 @@ func fitCurve(n, x, w []float64) curve {
 // solution of the linear problem N/X = a + b(N-1) + cN(N-1), and halves a step until it improves.
 func descend(n, x, w []float64, free []int) curve {
 	const steps, halvings = 200, 40
-	c, ok := leastSquares(free, len(n), func(i int) (curve, float64, float64) {
+	c, ok := solve(free, len(n), func(i int) (curve, float64, float64) {
 		// Convert the weight of a residual of X to that of N/X.
 		return terms(n[i]), n[i] / x[i], w[i] * math.Pow(x[i], 4) / (n[i] * n[i])
 	})
@@ -182,7 +182,7 @@ func descend(n, x, w []float64, free []int) curve {
 	}
 	loss := c.loss(n, x, w)
 	for range steps {
-		step, ok := leastSquares(free, len(n), func(i int) (curve, float64, float64) {
+		step, ok := solve(free, len(n), func(i int) (curve, float64, float64) {
 			at, t := c.at(n[i]), terms(n[i])
 			slope := -at * at / n[i]
 			return curve{slope * t[0], slope * t[1], slope * t[2]}, x[i] - at, w[i]
@@ -207,27 +207,17 @@ func descend(n, x, w []float64, free []int) curve {
 	return c
 }
 
-// leastSquares solves count linear equations for the free parameters, by the normal
-// equations. It returns false for a singular system.
-func leastSquares(free []int, count int, equation func(i int) (terms curve, right, weight float64)) (out curve, ok bool) {
-	normal, right := square(len(free)), make([]float64, len(free))
-	for i := range count {
-		t, value, weight := equation(i)
-		for a, p := range free {
-			for b, q := range free {
-				normal[a][b] += weight * t[p] * t[q]
-			}
-			right[a] += weight * t[p] * value
+// solve is [leastSquares] for the free parameters.
+func solve(free []int, count int, equation func(i int) (terms curve, right, weight float64)) (out curve, ok bool) {
+	solution, _, ok := leastSquares(count, len(free), func(i int) (row []float64, right, weight float64) {
+		terms, right, weight := equation(i)
+		for _, p := range free {
+			row = append(row, terms[p])
 		}
+		return row, right, weight
+	})
+	for a, value := range solution {
+		out[free[a]] = value
 	}
-	inverse, ok := invert(normal)
-	if !ok {
-		return out, false
-	}
-	for a, p := range free {
-		for b := range free {
-			out[p] += inverse[a][b] * right[b]
-		}
-	}
-	return out, true
+	return out, ok
 }
