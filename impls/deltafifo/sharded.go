@@ -41,14 +41,7 @@ import (
 // split by hash, so that each shard treats its keys as a queue of one shard would. The initial list
 // ends in each shard separately; HasSynced turns true with the last.
 //
-// # Why no wake-up is missed
-//
-// Whoever adds events to an idle shard, or gives back a held one that has events, sends the shard
-// before it unlocks it. The channel has room for all shards, so that a send never waits. A consumer
-// sleeps only if the channel is empty.
-//
-// Close counts, with all locks held, the shards with events. Each that becomes empty counts down;
-// the last closes the channel. For producers that wait for room see [ring.Slots].
+// For the wake-up of consumers see [ring.Ready], for that of producers that wait for room [ring.Slots].
 type sharded struct {
 	producers
 	closed atomic.Bool // stored with all shards locked
@@ -57,9 +50,8 @@ type sharded struct {
 	// it with all shards locked. It is decremented under the lock of a shard. base.initial is
 	// claimed under a shard's lock too, so that the first call is the first queued.
 	unsynced atomic.Int64
-	slots    ring.Slots   // counts the used capacity
-	ready    chan *shard  // the shards that have events and are not in process
-	nonempty atomic.Int64 // after Close, the number of shards with events, including those in process
+	slots    ring.Slots         // counts the used capacity
+	ready    ring.Ready[*shard] // the shards that have events and are not in process
 }
 
 const (
@@ -122,13 +114,10 @@ func newSharded(o Options) *sharded {
 	if o.Shards == 0 {
 		o.Shards = defaultShards(runtime.GOMAXPROCS(0))
 	}
-	q := &sharded{
-		producers: producers{base: newBase(o, "sharded")},
-		shards:    make([]shard, o.Shards),
-		ready:     make(chan *shard, o.Shards),
-	}
+	q := &sharded{producers: producers{base: newBase(o, "sharded")}, shards: make([]shard, o.Shards)}
 	q.sink = q
 	q.slots.Init(o.Capacity)
+	q.ready.Init(o.Shards)
 	for i := range q.shards {
 		s := &q.shards[i]
 		if q.known != nil {
@@ -222,7 +211,7 @@ func (s *shard) waits() bool { return s.n > 0 || s.backlog.len() > 0 }
 func (q *sharded) announce(s *shard) {
 	if s.state == idle && s.waits() {
 		s.state = ready
-		q.ready <- s
+		q.ready.C <- s
 	}
 }
 
@@ -336,7 +325,7 @@ type popped struct {
 // take pops from the first ready shard, which the caller holds until done. It
 // returns false when the queue is closed and empty.
 func (q *sharded) take(batch bool) (popped, bool) {
-	s, open := <-q.ready
+	s, open := <-q.ready.C
 	if !open {
 		return popped{}, false
 	}
@@ -348,7 +337,7 @@ func (q *sharded) take(batch bool) (popped, bool) {
 	h.initial = s.backlog.fromInitial > 0
 	s.throttle.begin(s.backlog.size())
 	if s.closed && !s.waits() {
-		q.drained()
+		q.ready.Drained()
 	}
 	freed := s.backlog.freed()
 	s.mu.Unlock()
@@ -416,20 +405,13 @@ func (q *sharded) closeShards() {
 	if q.closed.Swap(true) {
 		return
 	}
-	q.nonempty.Store(int64(len(q.shards)))
+	q.ready.Close()
 	for i := range q.shards {
 		s := &q.shards[i]
 		s.closed = true
 		if !s.waits() {
-			q.drained()
+			q.ready.Drained()
 		}
-	}
-}
-
-// drained counts a shard of a closed queue that has no more events. The caller holds its lock.
-func (q *sharded) drained() {
-	if q.nonempty.Add(-1) == 0 {
-		close(q.ready)
 	}
 }
 

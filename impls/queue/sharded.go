@@ -30,22 +30,14 @@ func shardedVariant() Variant {
 //
 // Replace holds the locks of all shards, so that no consumer sees a part of it.
 //
-// # Why no wake-up is missed
-//
-// Whoever gives a shard its first key that may be popped sends the shard's number before it unlocks
-// the shard. The channel has room for all shards, so that a send never waits. A number in it may be
-// late: then the consumer finds nothing and receives the next.
-//
-// Close counts, with all locks held, the shards with keys. Each that becomes
-// empty counts down; the last closes the channel.
+// For the wake-up of consumers see [ring.Ready]. A number in it may be late: then the consumer finds
+// nothing and receives the next.
 type sharded struct {
 	base
 	slots  ring.Slots
 	shards []shard
-	ready  chan int // the numbers of the shards that have a key that may be popped
+	ready  ring.Ready[int] // the numbers of the shards that have a key that may be popped
 	closed atomic.Bool
-	// nonempty is the number of shards with keys, after Close.
-	nonempty atomic.Int64
 }
 
 const pad = 128 // between fields that different goroutines write; cache lines are fetched in pairs
@@ -70,11 +62,12 @@ func newSharded(o Options) *sharded {
 		// Enough that producers on all processors seldom contend.
 		n = min(8*runtime.GOMAXPROCS(0), MaxShards)
 	}
-	q := &sharded{base: newBase(o, "sharded"), shards: make([]shard, n), ready: make(chan int, n)}
+	q := &sharded{base: newBase(o, "sharded"), shards: make([]shard, n)}
 	for i := range q.shards {
 		q.shards[i].backlog = q.newBacklog()
 	}
 	q.slots.Init(o.Capacity)
+	q.ready.Init(n)
 	return q
 }
 
@@ -214,14 +207,14 @@ func (s *shard) hold(e *entry) {
 func (q *sharded) announce(i int) {
 	if s := &q.shards[i]; !s.ready && s.backlog.len() > s.held {
 		s.ready = true
-		q.ready <- i
+		q.ready.C <- i
 	}
 }
 
 // take removes and returns the next key and its shard, or false when the queue is
 // closed and empty. The key is then in process.
 func (q *sharded) take() (e entry, i int, ok bool) {
-	for i = range q.ready {
+	for i = range q.ready.C {
 		if e, ok = q.takeFrom(i); ok {
 			return e, i, true
 		}
@@ -245,7 +238,7 @@ func (q *sharded) takeFrom(i int) (e entry, ok bool) {
 	s.inProcess = append(s.inProcess, hashedKey{e.Key, e.Hash})
 	q.announce(i)
 	if q.closed.Load() && s.backlog.len() == 0 {
-		q.drained()
+		q.ready.Drained()
 	}
 	return e, true
 }
@@ -293,18 +286,11 @@ func (q *sharded) closeShards() {
 	if q.closed.Swap(true) {
 		return
 	}
-	q.nonempty.Store(int64(len(q.shards)))
+	q.ready.Close()
 	for i := range q.shards {
 		if q.shards[i].backlog.len() == 0 {
-			q.drained()
+			q.ready.Drained()
 		}
-	}
-}
-
-// drained counts a shard of a closed queue that has no more keys. The caller holds its lock.
-func (q *sharded) drained() {
-	if q.nonempty.Add(-1) == 0 {
-		close(q.ready)
 	}
 }
 
