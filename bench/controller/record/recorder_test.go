@@ -181,6 +181,24 @@ func TestRequests(t *testing.T) {
 }
 
 // A real clientset in each encoding, directly and through a proxy, leaves the same accesses.
+// TestAsked: what a list selects, and the form that it asks for first.
+func TestAsked(t *testing.T) {
+	for accept, want := range map[string]string{
+		"": "json false", "application/json": "json false", "application/vnd.kubernetes.protobuf,application/json": "protobuf false",
+		"application/cbor, application/json;q=0.9":                                                             "cbor false",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json": "protobuf true",
+	} {
+		r := record.NewRecorder()
+		req := httptest.NewRequest(http.MethodGet, pods+"?labelSelector=a%3Db&fieldSelector=c%3Dd", nil)
+		req.Header.Set("Accept", accept)
+		named(r.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))).ServeHTTP(httptest.NewRecorder(), req)
+		accesses, _ := r.Result()
+		if a := accesses[0]; fmt.Sprint(a.Encoding, " ", a.Metadata) != want || a.Selector != "a=b c=d" {
+			t.Errorf("%q: %s %t, selector %q; want %s", accept, a.Encoding, a.Metadata, a.Selector, want)
+		}
+	}
+}
+
 func TestClientset(t *testing.T) {
 	const want = `create pods "a/web" 201 version=7
 update pods "a/web" 200 based=7 version=8

@@ -34,13 +34,8 @@ func parse(req *http.Request) (a Access, ok bool) {
 	a.DryRun = r.Query.Get("dryRun") != ""
 	if a.Verb == "list" || a.Verb == "watch" {
 		a.Selector = strings.Trim(r.Query.Get("labelSelector")+" "+r.Query.Get("fieldSelector"), " ")
-		first, _, _ := strings.Cut(req.Header.Get("Accept"), ",")
-		a.Metadata = strings.Contains(first, "as=PartialObjectMetadata")
-		for _, a.Encoding = range []string{"protobuf", "cbor", "json"} {
-			if strings.Contains(first, a.Encoding) {
-				break
-			}
-		}
+		form, _ := wire.Negotiate(req.Header.Values("Accept"), wire.Offer{Stream: a.Verb == "watch"})
+		a.Encoding, a.Metadata = form.Media().String(), form.Shape() == wire.Metadata
 	}
 	switch a.Verb {
 	case "watch":
