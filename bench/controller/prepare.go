@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"io"
 	"strings"
 	"time"
 
@@ -81,8 +80,8 @@ func (p *prepared) again(s Spec, seed int64) (*prepared, error) {
 	return &other, nil
 }
 
-// prepare reads and checks all input. The error is a [*manifest.Error].
-func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
+// prepare reads and checks all input, and says what of the objects is not as given. The error is a [*manifest.Error].
+func (o Options) prepare(ctx context.Context, s Spec) (*prepared, error) {
 	var err error
 	fail := func(field string) (*prepared, error) { return nil, manifest.BadField(field, err) }
 	p := &prepared{}
@@ -93,7 +92,7 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 		return fail("server")
 	}
 	if len(s.Manifests) > 0 {
-		p.objects, err = manifest.Load(ctx, manifest.Options{Filenames: s.Manifests, Recursive: s.Recursive, Stdin: stdin})
+		p.objects, err = manifest.Load(ctx, manifest.Options{Filenames: s.Manifests, Recursive: s.Recursive, Stdin: o.Stdin})
 		if err != nil {
 			return fail("manifests")
 		}
@@ -119,6 +118,9 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 	}
 	if p.plans, err = plansOf(s.Plans, p.length); err != nil {
 		return nil, err
+	}
+	for _, line := range append(manifest.Settle(p.objects), apiserver.Conversions(p.objects)...) {
+		o.Notify(line)
 	}
 	return p, nil
 }

@@ -14,9 +14,7 @@ import (
 	"watchlab/bench/controller/verdict"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
-	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
-	"watchlab/loadgen/manifest"
 )
 
 // Options of a run that do not change what is played.
@@ -90,12 +88,9 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 		spec.Programs = []Program{{Label: New}}
 	}
 	opts = opts.complete()
-	ready, err := prepare(ctx, spec, opts.Stdin)
+	ready, err := opts.prepare(ctx, spec)
 	if err != nil {
 		return nil, err
-	}
-	for _, line := range manifest.Settle(ready.objects) {
-		opts.Notify(line)
 	}
 	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[faultless]*verdict.Outcome{}, suggested: map[faultless][]plan{}, varied: map[faultless]bool{}, result: &Result{
 		Spec: spec.redacted(), Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
@@ -105,9 +100,6 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	}
 	if err := r.create(); err != nil {
 		return nil, err
-	}
-	for _, line := range apiserver.Conversions(r.prepared.objects) {
-		opts.Notify(line)
 	}
 	err = r.all(ctx)
 	if ctx.Err() != nil {

@@ -186,7 +186,7 @@ func Size(ctx context.Context, s Sizing, opts Options) (*Sized, error) {
 	s.Rounds, s.Settle.Duration = cmp.Or(s.Rounds, 2), cmp.Or(s.Settle.Duration, time.Minute)
 	r := &sizer{Options: opts, spec: s.spec(opts.timing), copied: map[string]manifest.Object{}}
 	var err error
-	if r.prepared, err = prepare(ctx, r.spec, opts.Stdin); err != nil {
+	if r.prepared, err = opts.prepare(ctx, r.spec); err != nil {
 		return nil, err
 	}
 	if err := r.templates(); err != nil {
@@ -395,6 +395,7 @@ func (r *sizer) point(ctx context.Context, counts map[string]int) (_ *Point, err
 	if ready.objects, err = r.grown(counts); err != nil {
 		return nil, err
 	}
+	manifest.Settle(ready.objects) // Copies have one uid, and no owner has the name of what is copied.
 	r.played++
 	s := &session{
 		spec: r.spec, prepared: &ready, program: r.spec.Programs[0], plan: ready.plans[0], seed: 1,

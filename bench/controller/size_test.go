@@ -12,7 +12,7 @@ import (
 	"watchlab/loadgen/manifest"
 )
 
-// widgets has a definition and an object to copy, which is not one of the first objects.
+// widgets has a definition and an object to copy, which is not one of the first objects and comes from a cluster.
 const widgets = `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: gizmos.example.com}
@@ -25,7 +25,7 @@ spec:
 ---
 apiVersion: example.com/v1
 kind: Widget
-metadata: {name: first}
+metadata: {name: first, uid: 5b0f0e0c-0001-4000-8000-000000000001, ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: gone, uid: 5b0f0e0c-0002-4000-8000-000000000002}]}
 `
 
 // TestSize measures a copier: what it lists, a process and a server for each point, and the laws of its requests, which
@@ -43,11 +43,15 @@ func TestSize(t *testing.T) {
 	sizing := controller.Sizing{
 		Command: copier(t, correct), Manifests: []string{file}, Grow: []string{"configmaps=10,40", "gizmos=5,9"}, At: []string{"configmaps=1k"}, Rounds: 1,
 	}
-	var points []string
+	var points, said []string
+	opts.Notify = func(text string) { said = append(said, text) }
 	opts.Progress = func(p controller.Progress) { points = append(points, p.Name) }
 	o, err := controller.Size(ctx, sizing, opts)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "dropped: owner ConfigMap gone") {
+		t.Errorf("said %q", said)
 	}
 	want := []string{"configmaps=10/gizmos.example.com=5", "configmaps=40/gizmos.example.com=5", "configmaps=10/gizmos.example.com=9", "configmaps=40/gizmos.example.com=9"}
 	for i, name := range points {
