@@ -78,11 +78,13 @@ func ReadResult(dir string) (*Result, error) {
 	return &o, nil
 }
 
+func benchWriter(w io.Writer, env lab.Env) *stats.Writer {
+	return stats.NewWriter(w, stats.Config{GOOS: env.GOOS, GOARCH: env.GOARCH, Pkg: "watchlab/bench/controller", CPU: env.CPU, Commit: env.Revision()})
+}
+
 // WriteBench writes a benchmark line for each play.
 func (o *Result) WriteBench(w io.Writer) error {
-	out := stats.NewWriter(w, stats.Config{
-		GOOS: o.Env.GOOS, GOARCH: o.Env.GOARCH, Pkg: "watchlab/bench/controller", CPU: o.Env.CPU, Commit: o.Env.Revision(),
-	})
+	out := benchWriter(w, o.Env)
 	for i := range o.Plays {
 		p := &o.Plays[i]
 		if p.Explored() {

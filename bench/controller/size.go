@@ -221,8 +221,8 @@ func (r *sizer) templates() error {
 	for _, o := range r.prepared.objects {
 		if u, ok := o.Object.(*unstructured.Unstructured); ok && o.Kind.Kind == "CustomResourceDefinition" {
 			kind, _, _ := unstructured.NestedString(u.Object, "spec", "names", "kind")
-			r := server.DefinedBy(u)
-			plural[schema.GroupKind{Group: r.Group, Kind: kind}] = r.Resource
+			defined := server.DefinedBy(u)
+			plural[schema.GroupKind{Group: defined.Group, Kind: kind}] = defined.Resource
 		}
 	}
 	for _, o := range slices.Concat(r.prepared.objects, builtin) {
@@ -499,9 +499,7 @@ func (o *Sized) WriteJSON(w io.Writer) error { return lab.EncodeJSON(w, o) }
 
 // WriteBench writes a benchmark line for each point.
 func (o *Sized) WriteBench(w io.Writer) error {
-	out := stats.NewWriter(w, stats.Config{
-		GOOS: o.Env.GOOS, GOARCH: o.Env.GOARCH, Pkg: "watchlab/bench/controller", CPU: o.Env.CPU, Commit: o.Env.Revision(),
-	})
+	out := benchWriter(w, o.Env)
 	for _, p := range o.Points {
 		var values []stats.Value
 		for _, unit := range SizeUnits {

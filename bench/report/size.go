@@ -138,7 +138,7 @@ func savings(o *controller.Sized) (lines []string) {
 func SizeChart(w io.Writer, o *controller.Sized) error {
 	c := chart.Lines{X: chart.Axis{Label: "objects", Zero: true, Format: chart.Count}, Y: chart.Axis{Label: "peak, MiB", Zero: true, Format: chart.Count}}
 	legend := ""
-	law, least := o.Laws[controller.UnitPeak], o.Points[0].Counts
+	law, fewest := o.Laws[controller.UnitPeak], o.Points[0].Counts
 	for i, resource := range o.Resources {
 		style := chart.Nth(i)
 		legend += fmt.Sprintf("<p>%s %s", chart.Key(style), template.HTMLEscapeString(resource))
@@ -146,12 +146,12 @@ func SizeChart(w io.Writer, o *controller.Sized) error {
 		base, most := law[0].Value, float64(o.AtCounts[resource])
 		for k, other := range o.Resources {
 			if k != i {
-				base += law[k+1].Value * float64(least[other])
+				base += law[k+1].Value * float64(fewest[other])
 			}
 		}
 		for _, p := range o.Points {
 			// Of one resource at a time: the others are at their least.
-			if slices.ContainsFunc(o.Resources, func(other string) bool { return other != resource && p.Counts[other] != least[other] }) {
+			if slices.ContainsFunc(o.Resources, func(other string) bool { return other != resource && p.Counts[other] != fewest[other] }) {
 				continue
 			}
 			n, mib := float64(p.Counts[resource]), p.Figures[controller.UnitPeak]/(1<<20)

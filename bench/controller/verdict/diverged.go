@@ -65,6 +65,13 @@ type state struct {
 	changes int
 }
 
+// touched is what users have done to an object.
+type touched struct {
+	changes int
+	last    time.Duration // of the changes
+	ended   bool          // they have deleted it
+}
+
 // crowd is the number of objects that exist, the largest one so far, its time and the object that made it.
 type crowd struct {
 	n, most int
@@ -90,9 +97,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 		excused: slices.ContainsFunc(p.Faults, func(f fault.Spec) bool { return f.Name == fault.OldView || f.Name == fault.LostAnswer }),
 	}
 	last, standIns, living := map[record.ID]*record.Change{}, map[record.ID]bool{}, map[record.ID]alike{}
-	// Of users, and of dependents.
-	changes, ended, owners := map[types.UID]int{}, map[types.UID]bool{}, map[record.ID]types.UID{}
-	changed := map[types.UID]time.Duration{}
+	users, owners := map[types.UID]touched{}, map[record.ID]types.UID{}
 	for c := range record.Each(p.Changes) {
 		m, ok := c.Object.(metav1.Object)
 		// What nobody in the play has changed, the server has, or others in the cluster.
@@ -110,13 +115,14 @@ func OutcomeOf(p *record.Play) *Outcome {
 			if owner := metav1.GetControllerOfNoCopy(m); owner != nil {
 				owners[k] = owner.UID
 				if m.GetGenerateName() != "" || hashed.MatchString(k.Key) {
-					o.made[k] = state{owner.UID, changes[owner.UID]}
+					o.made[k] = state{owner.UID, users[owner.UID].changes}
 				}
 			}
 		case c.By == record.ByWorkload || c.By == record.ByStorm:
-			changes[m.GetUID()]++
-			changed[m.GetUID()] = c.At
-			ended[m.GetUID()] = ended[m.GetUID()] || m.GetDeletionTimestamp() != nil || c.Type == watch.Deleted
+			u := users[m.GetUID()]
+			u.changes, u.last = u.changes+1, c.At
+			u.ended = u.ended || m.GetDeletionTimestamp() != nil || c.Type == watch.Deleted
+			users[m.GetUID()] = u
 		}
 		lives := c.Type != watch.Deleted && m.GetDeletionTimestamp() == nil
 		switch a, lived := living[k]; {
@@ -140,6 +146,31 @@ func OutcomeOf(p *record.Play) *Outcome {
 			o.left[k] = o.count(alike{group: a.group}, -1, c)
 		}
 	}
+	o.askedIn(p)
+	for k, c := range last {
+		// What outlives an owner that a user has deleted, as the pods of a job, are as many as the controller had made by then.
+		m, _ := c.Object.(metav1.Object)
+		orphan := users[owners[k]].ended && metav1.GetControllerOfNoCopy(m) == nil
+		if o.last[k] = c.At; c.Type != watch.Deleted && !standIns[k] && !orphan { // A volume, say, stays as often as its claim was made.
+			o.objects[k] = contentOf(c.Object)
+		}
+	}
+	for a := range record.Each(p.Accesses) {
+		if a.Writes() && !a.Background() && a.Code < 300 {
+			o.writes++
+		}
+		// One that comes again while the object is going, as from a stale cache, changes nothing.
+		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" && !a.Unchanged {
+			k := a.ID()
+			o.deleted[k] = append(o.deleted[k], a)
+			o.changed[k] = users[owners[k]].last
+		}
+	}
+	return o
+}
+
+// askedIn notes what the owners of crowds were changed to.
+func (o *Outcome) askedIn(p *record.Play) {
 	for a := range o.crowds {
 		if a.owner != "" {
 			o.asked[a.owner] = 0
@@ -160,26 +191,6 @@ func OutcomeOf(p *record.Play) *Outcome {
 			}
 		})
 	}
-	for k, c := range last {
-		// What outlives an owner that a user has deleted, as the pods of a job, are as many as the controller had made by then.
-		m, _ := c.Object.(metav1.Object)
-		orphan := ended[owners[k]] && metav1.GetControllerOfNoCopy(m) == nil
-		if o.last[k] = c.At; c.Type != watch.Deleted && !standIns[k] && !orphan { // A volume, say, stays as often as its claim was made.
-			o.objects[k] = contentOf(c.Object)
-		}
-	}
-	for a := range record.Each(p.Accesses) {
-		if a.Writes() && !a.Background() && a.Code < 300 {
-			o.writes++
-		}
-		// One that comes again while the object is going, as from a stale cache, changes nothing.
-		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" && !a.Unchanged {
-			k := a.ID()
-			o.deleted[k] = append(o.deleted[k], a)
-			o.changed[k] = changed[owners[k]]
-		}
-	}
-	return o
 }
 
 func (o *Outcome) count(a alike, by int, change *record.Change) int {

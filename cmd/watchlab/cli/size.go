@@ -53,8 +53,7 @@ The results folder has size.json, size.html, and bench.txt for watchlab gate. Me
 				return badField(err, fields...)
 			}
 			if len(o.Laws) > 0 {
-				chart := func(w io.Writer) error { return report.SizeChart(w, o) }
-				err = errors.Join(err, lab.ReplaceFile(filepath.Join(s.dir, "size.html"), chart))
+				err = errors.Join(err, lab.ReplaceFile(filepath.Join(s.dir, "size.html"), func(w io.Writer) error { return report.SizeChart(w, o) }))
 			}
 			return s.conclude(cmd, o, o.Interrupted, false, err)
 		},
