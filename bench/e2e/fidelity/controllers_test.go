@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"watchlab/bench/e2e/programs"
 )
@@ -34,15 +32,14 @@ func TestControllers(t *testing.T) {
 	servers := []*Server{realAnswers(t), simulatedAnswers(t)}
 	manager, kubectl := programs.Pinned(t, "kube-controller-manager"), programs.Pinned(t, "kubectl")
 	for _, s := range servers {
-		kubeconfig := s.kubeconfig(t)
 		create := func(args ...string) {
-			cmd := exec.CommandContext(t.Context(), kubectl, append([]string{"--kubeconfig", kubeconfig, "create"}, args...)...)
+			cmd := exec.CommandContext(t.Context(), kubectl, append([]string{"--kubeconfig", s.kubeconfig, "create"}, args...)...)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%s: %v\n%s", s.Name, err, out)
 			}
 		}
 		create("namespace", "controllers")
-		programs.Start(t, exec.Command(manager, "--kubeconfig", kubeconfig, "--controllers", strings.Join(judged, "-controller,")+"-controller",
+		programs.Start(t, exec.Command(manager, "--kubeconfig", s.kubeconfig, "--controllers", strings.Join(judged, "-controller,")+"-controller",
 			"--leader-elect=false", "--use-service-account-credentials=false", "--secure-port=0", "--kube-api-qps=100", "--kube-api-burst=200"), -1, 0)
 		programs.Eventually(t, "there is a service account", func() error {
 			_, err := dynamic.NewForConfigOrDie(s.config).Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).
@@ -73,25 +70,8 @@ func TestControllers(t *testing.T) {
 	})
 }
 
-// kubeconfig writes the server's configuration to a file.
-func (s *Server) kubeconfig(t *testing.T) string {
-	t.Helper()
-	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.config.Host, CertificateAuthorityData: s.config.CAData, CertificateAuthority: s.config.CAFile}
-	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{
-		ClientCertificateData: s.config.CertData, ClientKeyData: s.config.KeyData, ClientCertificate: s.config.CertFile, ClientKey: s.config.KeyFile, Token: s.config.BearerToken,
-	}
-	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	c.CurrentContext = "x"
-	file := t.TempDir() + "/kubeconfig"
-	if err := clientcmd.WriteToFile(*c, file); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 // random matches what differs in each play: uids, times, and names of volumes and of the jobs of CronJobs, addresses, versions.
-var random = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|kube-api-access-\w{5}|nightly-\d{8}|10\.96\.\d+\.\d+|"resourceVersion":"\d+"`)
+var random = regexp.MustCompile(uids.String() + "|" + times.String() + `|kube-api-access-\w{5}|nightly-\d{8}|10\.96\.\d+\.\d+|"resourceVersion":"\d+"`)
 
 // objects returns all objects of the namespace and the nodes, by resource and name.
 func (s *Server) objects(ctx context.Context) (map[string]any, error) {
@@ -114,13 +94,11 @@ func (s *Server) objects(ctx context.Context) (map[string]any, error) {
 			if r.Name == "events" || !slices.Contains(r.Verbs, "watch") || !r.Namespaced && r.Name != "nodes" && r.Name != "persistentvolumes" {
 				continue
 			}
-			of := client.Resource(gv.WithResource(r.Name))
-			var list *unstructured.UnstructuredList
+			namespace := "" // none
 			if r.Namespaced {
-				list, err = of.Namespace("controllers").List(ctx, metav1.ListOptions{})
-			} else {
-				list, err = of.List(ctx, metav1.ListOptions{})
+				namespace = "controllers"
 			}
+			list, err := client.Resource(gv.WithResource(r.Name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return nil, err
 			}

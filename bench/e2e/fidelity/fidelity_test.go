@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -109,9 +110,10 @@ type Server struct {
 	// Forget makes the server drop the history of widgets up to now.
 	Forget func(context.Context) error
 
-	config *rest.Config
-	client *http.Client
-	url    string
+	config     *rest.Config
+	client     *http.Client
+	url        string
+	kubeconfig string // path
 }
 
 func newServer(t *testing.T, name string, config *rest.Config) *Server {
@@ -146,6 +148,7 @@ func (s *Server) define(t *testing.T) {
 func realAnswers(t *testing.T) *Server {
 	cp := controlplane.ForTest(t, controlplane.Options{})
 	s := newServer(t, "kube-apiserver "+cp.Release(), cp.Config())
+	s.kubeconfig = cp.Kubeconfig()
 	s.Forget = func(ctx context.Context) error { return compact(ctx, cp) }
 	return s
 }
@@ -188,6 +191,10 @@ func simulatedAnswers(t *testing.T) *Server {
 		}
 	})
 	s := newServer(t, "watchlab serve", &rest.Config{Host: url})
+	s.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := apiserver.WriteKubeconfig(s.kubeconfig, apiserver.Kubeconfig{Server: url}, false); err != nil {
+		t.Fatal(err)
+	}
 	s.Forget = func(ctx context.Context) error { return outlive(ctx, s) }
 	return s
 }
