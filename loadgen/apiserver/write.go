@@ -101,6 +101,11 @@ func (s *Server) create(req *request) error {
 // put replaces the object at position was by the result of an edit. It returns false
 // after a concurrent write.
 func (s *Server) put(req *request, t watch.EventType, key string, r *patch.Result, was uint64, dryRun []string) (bool, error) {
+	if t != watch.Deleted && req.resource.Namespaced {
+		if err := s.charge(req, r.Object, key, len(dryRun) > 0); err != nil {
+			return false, err
+		}
+	}
 	if len(dryRun) > 0 {
 		_, at := req.log.Get(key)
 		return at == was, nil

@@ -1,0 +1,324 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	podresource "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
+
+	"watchlab/loadgen/apiserver/patch"
+	"watchlab/loadgen/apiserver/resources"
+)
+
+// byStorageClass is in the names of quotas' resources that count the claims of one storage class.
+const byStorageClass = ".storageclass.storage.k8s.io/"
+
+// charge adds what an object takes to the quotas of its namespace, or refuses the object, as the plugin ResourceQuota of
+// kube-apiserver v1.37.2 does. A quota limits nothing until a controller has written its status. A write that fails later
+// stays charged, until that controller counts again. A dry run charges nothing.
+func (s *Server) charge(req *request, obj resources.Object, key string, dry bool) error {
+	quotas := stored[*v1.ResourceQuota](s, "", "resourcequotas", req.namespace+"/")
+	if len(quotas) == 0 {
+		return nil
+	}
+	kind := req.resource.GVR.GroupResource().String()
+	old, at := req.log.Get(key)
+	if at > 0 {
+		was, _ := old.(*v1.Pod)
+		switch o := obj.(type) {
+		case *v1.Pod:
+			if req.subresource != resources.Resize && (req.subresource != "" || terminates(was) == terminates(o)) {
+				return nil
+			}
+		case *v1.Service, *v1.PersistentVolumeClaim:
+			if req.subresource != "" {
+				return nil
+			}
+		default:
+			return nil
+		}
+	}
+	before, after := v1.ResourceList{}, usage(kind, obj)
+	if at > 0 {
+		before = usage(kind, old)
+	}
+	for _, check := range []bool{true, false} { // No quota is charged if another refuses.
+		for _, q := range quotas {
+			if err := s.chargeOne(req, q, check || dry, func(q *v1.ResourceQuota) (bool, error) {
+				if !covers(q, kind, obj) {
+					return false, nil
+				}
+				taken := after.DeepCopy()
+				if at > 0 && covers(q, kind, old) {
+					for name, n := range taken {
+						n.Sub(before[name])
+						taken[name] = n
+					}
+				}
+				if err := take(q, kind, obj, taken); err != nil {
+					return false, apierrors.NewForbidden(req.resource.GVR.GroupResource(), obj.GetName(), err)
+				}
+				return true, nil
+			}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// chargeOne edits the status of a quota, again after a concurrent write.
+func (s *Server) chargeOne(req *request, q *v1.ResourceQuota, dry bool, edit func(*v1.ResourceQuota) (bool, error)) error {
+	res, _ := s.registry.Lookup("", "v1", "resourcequotas") // always served
+	log, key := s.collection(res).log, q.Namespace+"/"+q.Name
+	for {
+		current, was := log.Get(key)
+		quota, ok := current.(*v1.ResourceQuota)
+		if !ok {
+			return nil // It was deleted meanwhile.
+		}
+		quota = quota.DeepCopy()
+		quota.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"}
+		changed, err := edit(quota)
+		if err != nil || dry || !changed {
+			return err
+		}
+		body, err := json.Marshal(quota)
+		if err != nil {
+			return err
+		}
+		r, err := s.editor.Update(res, current, body, patch.Request{
+			Namespace: q.Namespace, Name: q.Name, Subresource: resources.Status, UserAgent: "kube-apiserver",
+		})
+		if err != nil || r.Unchanged || log.Put(originOf(req.http.Context()), watch.Modified, key, withoutKind(r.Object), was) {
+			return err
+		}
+	}
+}
+
+// take adds usage to the status of a quota, or says why the quota refuses it.
+func take(q *v1.ResourceQuota, kind string, obj resources.Object, taken v1.ResourceList) error {
+	var unknown, missing, requested, used, limited []string
+	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
+		if !counts(kind, name) {
+			continue
+		}
+		if lacking := without(obj, name); len(lacking) > 0 {
+			missing = append(missing, fmt.Sprintf("%s for: %s", name, strings.Join(lacking, ",")))
+		}
+		n, hard := taken[name], q.Status.Hard[name]
+		was, known := q.Status.Used[name]
+		if !known {
+			unknown = append(unknown, string(name))
+		}
+		if n.Sign() <= 0 || !known {
+			continue
+		}
+		now := was.DeepCopy()
+		if now.Add(n); now.Cmp(hard) > 0 {
+			for list, value := range map[*[]string]resource.Quantity{&requested: n, &used: was, &limited: hard} {
+				*list = append(*list, fmt.Sprintf("%s=%s", name, value.String()))
+			}
+		}
+		q.Status.Used[name] = now
+	}
+	switch {
+	case len(missing) > 0:
+		return fmt.Errorf("failed quota: %s: must specify %s", q.Name, strings.Join(missing, "; "))
+	case len(unknown) > 0:
+		return fmt.Errorf("status unknown for quota: %s, resources: %s", q.Name, strings.Join(unknown, ","))
+	case len(requested) > 0:
+		return fmt.Errorf("exceeded quota: %s, requested: %s, used: %s, limited: %s", q.Name, strings.Join(requested, ","), strings.Join(used, ","), strings.Join(limited, ","))
+	}
+	return nil
+}
+
+// plainNames are the kinds that a quota counts also by the name of the resource.
+var plainNames = []string{"pods", "services", "persistentvolumeclaims", "configmaps", "resourcequotas", "replicationcontrollers", "secrets"}
+
+// mandatory are the resources that each container must name if a quota limits them.
+var mandatory = []v1.ResourceName{
+	v1.ResourceCPU, v1.ResourceMemory, v1.ResourceRequestsCPU, v1.ResourceRequestsMemory, v1.ResourceLimitsCPU, v1.ResourceLimitsMemory,
+}
+
+// counts reports whether a quota's resource is one of objects of a kind, by its resource and group.
+func counts(kind string, name v1.ResourceName) bool {
+	n := string(name)
+	switch plain := n == kind && slices.Contains(plainNames, kind); kind {
+	case "pods":
+		requests, is := strings.CutPrefix(n, v1.DefaultResourceRequestsPrefix)
+		extended := is && strings.Contains(n, "/") && !strings.Contains(n, v1.ResourceDefaultNamespacePrefix)
+		ephemeral := name == v1.ResourceEphemeralStorage || name == v1.ResourceRequestsEphemeralStorage || name == v1.ResourceLimitsEphemeralStorage
+		if plain || ephemeral || extended || slices.Contains(mandatory, name) || strings.HasPrefix(n, v1.ResourceHugePagesPrefix) || is && strings.HasPrefix(requests, v1.ResourceHugePagesPrefix) {
+			return true
+		}
+	case "services":
+		if plain || name == v1.ResourceServicesNodePorts || name == v1.ResourceServicesLoadBalancers {
+			return true
+		}
+	case "persistentvolumeclaims":
+		_, of, _ := strings.Cut(n, byStorageClass)
+		if plain || name == v1.ResourceRequestsStorage || of == kind || of == string(v1.ResourceRequestsStorage) {
+			return true
+		}
+	default:
+		if plain {
+			return true
+		}
+	}
+	return n == "count/"+kind
+}
+
+// usage is what an object takes of all resources of quotas.
+func usage(kind string, obj resources.Object) v1.ResourceList {
+	number := func(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
+	all := v1.ResourceList{v1.ResourceName("count/" + kind): number(1), v1.ResourceName(kind): number(1)}
+	switch o := obj.(type) {
+	case *v1.Pod:
+		if o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed {
+			delete(all, v1.ResourcePods)
+			break
+		}
+		options := podresource.PodResourcesOptions{UseStatusResources: true}
+		for prefix, list := range map[string]v1.ResourceList{"requests.": podresource.PodRequests(o, options), "limits.": podresource.PodLimits(o, options)} {
+			for name, n := range list {
+				all[v1.ResourceName(prefix)+name] = n
+				if prefix == v1.DefaultResourceRequestsPrefix {
+					all[name] = n
+				}
+			}
+		}
+	case *v1.Service:
+		ports := len(o.Spec.Ports)
+		if balanced := o.Spec.Type == v1.ServiceTypeLoadBalancer; balanced {
+			all[v1.ResourceServicesLoadBalancers] = number(1)
+			if off := o.Spec.AllocateLoadBalancerNodePorts; off != nil && !*off {
+				ports = len(slices.DeleteFunc(slices.Clone(o.Spec.Ports), func(p v1.ServicePort) bool { return p.NodePort == 0 }))
+			}
+		} else if o.Spec.Type != v1.ServiceTypeNodePort {
+			ports = 0
+		}
+		all[v1.ResourceServicesNodePorts] = number(ports)
+	case *v1.PersistentVolumeClaim:
+		storage, ok := o.Spec.Resources.Requests[v1.ResourceStorage]
+		if granted := o.Status.AllocatedResources[v1.ResourceStorage]; granted.Cmp(storage) > 0 {
+			storage = granted
+		}
+		if storage.RoundUp(0); ok {
+			all[v1.ResourceRequestsStorage] = storage
+		}
+		if class := ptr.Deref(o.Spec.StorageClassName, o.Annotations[v1.BetaStorageClassAnnotation]); class != "" {
+			for _, name := range []v1.ResourceName{v1.ResourcePersistentVolumeClaims, v1.ResourceRequestsStorage} {
+				if n, ok := all[name]; ok {
+					all[v1.ResourceName(class+byStorageClass)+name] = n
+				}
+			}
+		}
+	}
+	return all
+}
+
+// without returns the containers of a pod that do not say how much they need of a resource, and must.
+func without(obj resources.Object, name v1.ResourceName) (names []string) {
+	pod, ok := obj.(*v1.Pod)
+	if !ok || !slices.Contains(mandatory, name) || podresource.IsPodLevelResourcesSet(pod) {
+		return nil
+	}
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		list := c.Resources.Requests
+		plain, limit := strings.CutPrefix(string(name), "limits.")
+		if limit {
+			list = c.Resources.Limits
+		}
+		if _, ok := list[v1.ResourceName(strings.TrimPrefix(plain, v1.DefaultResourceRequestsPrefix))]; !ok {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// covers reports whether a quota limits something of a kind, and the object is in all of its scopes.
+func covers(q *v1.ResourceQuota, kind string, obj resources.Object) bool {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(q.Spec.Hard)), func(name v1.ResourceName) bool { return counts(kind, name) }) {
+		return false
+	}
+	for _, scope := range q.Spec.Scopes {
+		if !within(v1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: v1.ScopeSelectorOpExists}, obj) {
+			return false
+		}
+	}
+	return q.Spec.ScopeSelector == nil || !slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions, func(r v1.ScopedResourceSelectorRequirement) bool { return !within(r, obj) })
+}
+
+func terminates(p *v1.Pod) bool { return p.Spec.ActiveDeadlineSeconds != nil }
+
+// within reports whether an object is in a scope. Only pods and claims have scopes.
+func within(r v1.ScopedResourceSelectorRequirement, obj resources.Object) bool {
+	var classes []string // of the object
+	switch o := obj.(type) {
+	case *v1.Pod:
+		switch r.ScopeName {
+		case v1.ResourceQuotaScopeTerminating:
+			return terminates(o)
+		case v1.ResourceQuotaScopeNotTerminating:
+			return !terminates(o)
+		case v1.ResourceQuotaScopeBestEffort:
+			return o.Status.QOSClass == v1.PodQOSBestEffort
+		case v1.ResourceQuotaScopeNotBestEffort:
+			return o.Status.QOSClass != v1.PodQOSBestEffort
+		case v1.ResourceQuotaScopeCrossNamespacePodAffinity:
+			return crossesNamespaces(o.Spec.Affinity)
+		case v1.ResourceQuotaScopePriorityClass:
+			classes = append(classes, o.Spec.PriorityClassName)
+		}
+	case *v1.PersistentVolumeClaim:
+		if r.ScopeName == v1.ResourceQuotaScopeVolumeAttributesClass {
+			classes = append(classes, ptr.Deref(o.Spec.VolumeAttributesClassName, ""), ptr.Deref(o.Status.CurrentVolumeAttributesClassName, ""))
+			if m := o.Status.ModifyVolumeStatus; m != nil {
+				classes = append(classes, m.TargetVolumeAttributesClassName)
+			}
+		}
+	}
+	if classes == nil {
+		return false
+	}
+	classes = slices.DeleteFunc(classes, func(name string) bool { return name == "" })
+	in := slices.ContainsFunc(classes, func(name string) bool { return slices.Contains(r.Values, name) })
+	switch r.Operator {
+	case v1.ScopeSelectorOpExists:
+		return len(classes) > 0
+	case v1.ScopeSelectorOpDoesNotExist:
+		return len(classes) == 0
+	case v1.ScopeSelectorOpIn:
+		return in
+	}
+	return len(classes) == 0 || slices.ContainsFunc(classes, func(name string) bool { return !slices.Contains(r.Values, name) })
+}
+
+// crossesNamespaces reports whether a term of a pod's affinity to pods names namespaces.
+func crossesNamespaces(a *v1.Affinity) bool {
+	var terms []v1.PodAffinityTerm
+	if a != nil && a.PodAffinity != nil {
+		terms = append(terms, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution...)
+		for _, t := range a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			terms = append(terms, t.PodAffinityTerm)
+		}
+	}
+	if a != nil && a.PodAntiAffinity != nil {
+		terms = append(terms, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution...)
+		for _, t := range a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			terms = append(terms, t.PodAffinityTerm)
+		}
+	}
+	return slices.ContainsFunc(terms, func(t v1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
+}
