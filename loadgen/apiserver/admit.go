@@ -152,6 +152,7 @@ func (s *Server) prioritize(pod *v1.Pod) error {
 }
 
 // The addresses that services get are in 10.96.0.0/16, their ports in the range of kube-apiserver.
+const ownAddress = "10.96.0.1"
 const firstAddress, addresses, firstNodePort, nodePorts = 10<<24 | 96<<16, 1 << 16, 30000, 2768
 
 // free returns the next of n numbers that is not used, by its text.
@@ -183,7 +184,7 @@ func (s *Server) allocate(o, old *v1.Service) error {
 		errs = append(errs, field.Invalid(field.NewPath("spec").Child(path), value, fmt.Sprintf(why, args...)))
 	}
 	used := sync.OnceValue(func() map[string]bool {
-		all := map[string]bool{address(firstAddress): true, address(firstAddress + 1): true} // The second is that of the API.
+		all := map[string]bool{address(firstAddress): true}
 		for _, other := range stored[*v1.Service](s, "", "services", "") {
 			if other.Namespace == o.Namespace && other.Name == o.Name {
 				continue

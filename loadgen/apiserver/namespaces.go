@@ -21,9 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
+	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/manifest"
@@ -32,6 +34,7 @@ import (
 var (
 	namespaceResource  = v1.SchemeGroupVersion.WithResource("namespaces")
 	podResource        = v1.SchemeGroupVersion.WithResource("pods")
+	serviceResource    = v1.SchemeGroupVersion.WithResource("services")
 	definitionResource = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 )
 
@@ -51,6 +54,22 @@ func (s *Server) seedNamespaces(c *collection) {
 			Status: v1.NamespaceStatus{Phase: v1.NamespaceActive},
 		}, 0)
 	}
+}
+
+// seedService creates the service by which pods find this server.
+func (s *Server) seedService(c *collection) {
+	o := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "kubernetes", Namespace: metav1.NamespaceDefault, UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.Now().Rfc3339Copy(),
+			Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
+		},
+		Spec: v1.ServiceSpec{
+			ClusterIP: ownAddress, ClusterIPs: []string{ownAddress}, IPFamilies: []v1.IPFamily{v1.IPv4Protocol}, IPFamilyPolicy: new(v1.IPFamilyPolicySingleStack),
+			Ports: []v1.ServicePort{{Name: "https", Protocol: v1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(6443)}},
+		},
+	}
+	patch.SetDefaults(o)
+	c.log.Put(store.Origin{By: byManifest}, watch.Added, "default/kubernetes", o, 0)
 }
 
 // builtin returns the collection of a resource that is always served.
@@ -338,7 +357,11 @@ func (s *Server) Create(u *unstructured.Unstructured) error {
 	if err := s.call(http.MethodPost, path, body); !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	u.SetUID("") // that of another server
+	u.SetUID("")                    // that of another server
+	if res.GVR == serviceResource { // The service kubernetes has its address here.
+		unstructured.RemoveNestedField(u.Object, "spec", "clusterIP")
+		unstructured.RemoveNestedField(u.Object, "spec", "clusterIPs")
+	}
 	if body, err = u.MarshalJSON(); err != nil {
 		return err
 	}

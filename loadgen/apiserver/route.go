@@ -227,8 +227,11 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	c = newCollection(s.storedOf(res), store.New(s.budget, &s.revision, s.opts.Retain), 0)
 	s.watching.follow(c.log)
 	s.observe(c)
-	if res.GVR == namespaceResource {
+	switch res.GVR {
+	case namespaceResource:
 		s.seedNamespaces(c)
+	case serviceResource:
+		s.seedService(c)
 	}
 	s.collections[key] = c
 	return c

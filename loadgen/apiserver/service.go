@@ -28,6 +28,8 @@ type ServiceOptions struct {
 	Start   int               // watches that start the storm; 0 for now
 	Repeat  int               // times that it is played; 0 for endless
 
+	Graceful bool // deletions wait for kubelets, a garbage collector and a namespace controller, clients that run beside
+
 	Access     Access
 	Address    string // host:port to listen on
 	Kubeconfig string // file to write; empty for none
@@ -90,7 +92,7 @@ func (s *Service) open() (err error) {
 		return manifest.BadField("faults", err)
 	}
 	injector := s.injector
-	opts := Options{Wrap: func(h http.Handler) http.Handler {
+	opts := Options{Graceful: s.Graceful, ForeignNamespaces: s.Graceful, Wrap: func(h http.Handler) http.Handler {
 		return RequireToken(s.Access.Token, injector.Wrap(h))
 	}}
 	if s.server, err = Open(opts, s.prepared...); err != nil {

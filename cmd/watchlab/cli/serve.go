@@ -73,6 +73,7 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	fl.StringVar(&v.tokenFile, "token-file", "", "file with the bearer token (default: a new one)")
 	fl.StringVar(&v.opts.Kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
 	fl.BoolVar(&v.opts.Overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
+	fl.BoolVar(&v.opts.Graceful, "graceful", false, "leave deletions to a kubelet, a garbage collector and a namespace controller beside (default false)")
 	fl.IntVar(&v.opts.Start, "start", 1, "watches that start storm and faults; 0 for now")
 	fl.IntVar(&v.opts.Repeat, "repeat", 1, "times that the storm is played; 0 for endless")
 	fl.Float64Var(&v.opts.Speed, "speed", 1, "how many times as fast the storm is played")
