@@ -12,6 +12,7 @@ import (
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	openapi_v3 "github.com/google/gnostic-models/openapiv3"
 	"google.golang.org/protobuf/proto"
+	openapiv2 "k8s.io/apiextensions-apiserver/pkg/controller/openapi/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,7 +34,7 @@ const (
 // addOpenAPI adds the OpenAPI documents: v2 of everything, v3 of each version, and
 // the index of v3, whose hashes let clients keep documents.
 func (d *documents) addOpenAPI() {
-	d.byPath["/openapi/v2"] = inProtobuf(protoV2, func() any { return swagger(d.versions...) },
+	d.byPath["/openapi/v2"] = inProtobuf(protoV2, func() any { return swagger(true, d.versions...) },
 		func(text []byte) (proto.Message, error) { return openapi_v2.ParseDocument(text) })
 	for _, v := range d.versions {
 		d.byPath["/openapi/v3"+pathOf(v.GroupVersion)] = inProtobuf(protoV3, func() any { return openAPIv3(v) },
@@ -68,7 +69,7 @@ func inProtobuf(contentType string, value func() any, parse func([]byte) (proto.
 
 // openAPIv3 converts the OpenAPI v2 document of a version.
 func openAPIv3(v *groupVersion) *spec3.OpenAPI {
-	doc := swagger(v)
+	doc := swagger(false, v)
 	v3 := openapiconv.ConvertV2ToV3(doc)
 	v3.Version = "3.0.0"
 	for t, kinds := range map[reflect.Type][]string{
@@ -85,8 +86,8 @@ func openAPIv3(v *groupVersion) *spec3.OpenAPI {
 	return v3
 }
 
-// swagger returns the OpenAPI v2 document of some versions.
-func swagger(versions ...*groupVersion) *spec.Swagger {
+// swagger returns the OpenAPI v2 document of some versions. With simple, custom resources have only what v2 can express.
+func swagger(simple bool, versions ...*groupVersion) *spec.Swagger {
 	m := models{}
 	doc := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger: "2.0", Definitions: spec.Definitions{}, Paths: &spec.Paths{Paths: map[string]spec.PathItem{}},
@@ -94,7 +95,7 @@ func swagger(versions ...*groupVersion) *spec.Swagger {
 	}}
 	for _, v := range versions {
 		for _, res := range v.resources {
-			m.addKind(res)
+			m.addKind(res, simple)
 			for _, r := range routes(res) {
 				doc.Paths.Paths[r.path] = r.item()
 			}
@@ -337,13 +338,13 @@ func docOf(t reflect.Type) map[string]string {
 	return nil
 }
 
-func (m models) addKind(res *Resource) {
+func (m models) addKind(res *Resource, simple bool) {
 	if res.Typed() {
 		m.addTyped(res.GVK)
 		m.addTyped(res.GroupVersion().WithKind(res.ListKind))
 		return
 	}
-	m.addCustom(res)
+	m.addCustom(res, simple)
 }
 
 // Models returns the OpenAPI definitions of all versions of a custom resource, for
@@ -351,7 +352,7 @@ func (m models) addKind(res *Resource) {
 func (c *Custom) Models() map[string]*spec.Schema {
 	m := models{}
 	for _, res := range c.Versions {
-		m.addKind(res)
+		m.addKind(res, false)
 	}
 	return m
 }
@@ -366,14 +367,23 @@ func kindMap(kind schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": kind.Group, "version": kind.Version, "kind": kind.Kind}
 }
 
-// addCustom adds the definitions of a custom resource and of its lists.
-func (m models) addCustom(res *Resource) {
+// addCustom adds the definitions of a custom resource and of its lists. A simple one is as in v2 of kube-apiserver v1.37.2,
+// without what misleads kubectl: all fields of an object that may have others, for example.
+func (m models) addCustom(res *Resource, simple bool) {
 	name := util.ToRESTFriendlyName(res.GroupVersion().String() + "." + res.GVK.Kind)
 	s := *res.Custom.Schema
 	s.Properties, s.Extensions = maps.Clone(s.Properties), maps.Clone(s.Extensions)
 	metadata := refTo(m.add(reflect.TypeFor[metav1.ObjectMeta]()))
 	metadata.WithDescription("Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata")
-	m.addObject(name, &s, res.GVK, metadata)
+	switch {
+	case simple && res.Custom.Structural.XPreserveUnknownFields:
+		m[name] = new(spec.Schema).Typed("object", "")
+		m[name].AddExtension(kindExtension, []any{kindMap(res.GVK)})
+	case simple:
+		m.addObject(name, openapiv2.ToStructuralOpenAPIV2(res.Custom.Structural).ToKubeOpenAPI(), res.GVK, metadata)
+	default:
+		m.addObject(name, &s, res.GVK, metadata)
+	}
 
 	list := new(spec.Schema).Typed("object", "").WithDescription(res.ListKind + " is a list of " + res.GVK.Kind)
 	list.SetProperty("items", *spec.ArrayProperty(refTo(name)).WithDescription("List of " + res.GVR.Resource + "."))
