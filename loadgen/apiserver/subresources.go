@@ -53,6 +53,9 @@ func (s *Server) post(req *request) error {
 	default:
 		err = req.review(o)
 	}
+	if err == nil && req.form.Shape().IsTable() {
+		err = notAcceptable()
+	}
 	if err != nil {
 		return err
 	}
