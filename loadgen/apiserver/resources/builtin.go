@@ -19,16 +19,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
 // definitionsKind is the only built-in kind without a client in client-go.
 var definitionsKind = apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 
-// Scheme holds the Go types of the built-in kinds: client-go's and CustomResourceDefinitions.
+// Scheme holds the Go types of the built-in kinds: client-go's, CustomResourceDefinitions and APIServices, which are kept but
+// not aggregated.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(scheme.AddToScheme(s))
 	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	utilruntime.Must(apiregistrationv1.AddToScheme(s))
 	utilruntime.Must(addConversions(s))
 	return s
 }()

@@ -74,7 +74,7 @@ func TestClientGo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := groups[0].Name+" "+groups[1].Name+" "+groups[len(groups)-1].Name, " apps example.com"; got != want {
+			if got, want := groups[0].Name+" "+groups[1].Name+" "+groups[len(groups)-1].Name, " apiregistration.k8s.io example.com"; got != want {
 				t.Errorf("groups %q, want %q first and last", got, want)
 			}
 			var got, want []string
@@ -316,7 +316,7 @@ func TestModels(t *testing.T) {
 	}
 	m := models{}
 	for _, res := range New().All() {
-		m.addKind(res)
+		m.addKind(res, false)
 	}
 	got := make(map[string][]string)
 	for name, s := range m {

@@ -7,11 +7,6 @@ import (
 	"testing"
 )
 
-// notSimulated are resources of kube-apiserver that this registry lacks, with the reasons.
-var notSimulated = map[string]string{
-	"apiregistration.k8s.io/v1 apiservices": "aggregation is not simulated and client-go has no type for it",
-}
-
 // notShown are subresources that are not simulated.
 var notShown = map[string]bool{
 	"pods attach": true, "pods exec": true, "pods log": true, "pods portforward": true, "pods proxy": true,
@@ -30,9 +25,6 @@ func TestAgainstKubeAPIServer(t *testing.T) {
 			continue
 		}
 		fields := strings.Fields(line)
-		if _, ok := notSimulated[fields[0]+"/"+fields[1]+" "+fields[2]]; ok {
-			continue
-		}
 		kept := fields[:9:9]
 		for _, sub := range fields[9:] {
 			name, _, _ := strings.Cut(sub, ":")
