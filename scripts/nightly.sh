@@ -7,7 +7,7 @@
 #   ALARMS=6   runs of one binary in the stage alarms, of which at most 6 % of the figures may differ
 set -uo pipefail
 cd "$(dirname "$0")/.."
-all=(long alarms benchmarks mutants soak fuzz chaos load e2e supply)
+all=(long alarms benchmarks mutants soak fuzz chaos load e2e kubernetes supply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name; do
 	[[ " ${all[*]} " == *" $name "* ]] || { echo "nightly.sh: no stage $name (stages: ${all[*]})" >&2; exit 2; }
@@ -29,6 +29,7 @@ command_of() {
 	chaos) echo "make chaos CHAOS=${CHAOS:-10m}" ;;
 	load) echo "make load STORMS=${STORMS:-3m}" ;;
 	e2e) echo "make e2e FAULTS=${FAULTS:-5m}" ;;
+	kubernetes) echo "make build && scripts/kubernetes-tests.sh" ;;
 	supply) echo "make vuln sbom reproducible && scripts/vuln.sh --canary bin/watchlab" ;;
 	*) echo "make $1" ;;
 	esac

@@ -5,7 +5,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 name=${1:?name of a program} arch=${2:-}
-pin=$root/scripts/tools flags='-s -w' version='' options=()
+pin=$root/scripts/tools flags='-s -w' version='' build=(build -buildvcs=false) options=()
 case $name in
 golangci-lint) module=github.com/golangci/golangci-lint/v2 package=$module/cmd/golangci-lint ;;
 cyclonedx-gomod) module=github.com/CycloneDX/cyclonedx-gomod package=$module/cmd/cyclonedx-gomod ;;
@@ -17,6 +17,9 @@ prometheus) module=github.com/prometheus/prometheus package=$module/cmd/promethe
 otelcol) module=go.opentelemetry.io/collector/otelcol package=./collector ;;
 kubectl | kube-apiserver | kube-controller-manager | kube-scheduler)
 	pin=$pin/kube module=k8s.io/kubernetes package=$module/cmd/$name
+	;;
+e2e.test) # Kubernetes' own tests, for scripts/kubernetes-tests.sh
+	pin=$pin/kube module=k8s.io/kubernetes package=$module/test/e2e build=(test -c -vet=off)
 	;;
 # Controllers that bench/e2e/controllers storms.
 cert-manager-controller)
@@ -60,7 +63,7 @@ if [ ! -x "$program" ] || [[ $name == clientgo@* ]]; then
 	mkdir -p "$(dirname "$program")"
 	if [ -n "$arch" ]; then export GOOS=linux GOARCH=$arch; fi
 	# The program has its name only when it is complete.
-	(cd "$pin" && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false "${options[@]}" -ldflags "$flags" -o "$program.$$" "$package")
+	(cd "$pin" && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go "${build[@]}" -trimpath "${options[@]}" -ldflags "$flags" -o "$program.$$" "$package")
 	mv "$program.$$" "$program"
 fi
 echo "$program"
