@@ -43,7 +43,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	path := r.URL.Path
 	if resources.Handles(path) {
-		s.discovery.ServeHTTP(w, r)
+		s.registry.ServeHTTP(w, r)
 		return nil
 	}
 	switch strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(path, "/"), "/ping"), "/etcd") {

@@ -99,7 +99,6 @@ type Options struct {
 type Server struct {
 	opts       Options
 	registry   *resources.Registry
-	discovery  *resources.Discovery
 	editor     *patch.Editor
 	budget     *store.Budget
 	storms     []*collection // in the order of Open
@@ -164,7 +163,6 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	if opts.Changed != nil {
 		s.builtin(namespaceResource)
 	}
-	s.discovery = resources.NewDiscovery(s.registry)
 	s.handler = s
 	if opts.Wrap != nil {
 		s.handler = opts.Wrap(s)
