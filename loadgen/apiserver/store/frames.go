@@ -83,9 +83,6 @@ func (s *slot) have(by Encoder, n int) *frames {
 
 // make returns the frames of at least the first n events of a block and encodes missing ones.
 func (s *slot) make(by Encoder, budget *Budget, form wire.Form, members bool, n int, event func(i int) *storm.Event) (*frames, error) {
-	if f := s.have(by, n); f != nil {
-		return f, nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.frames.Load()
