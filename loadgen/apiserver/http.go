@@ -185,12 +185,6 @@ func warn(w http.ResponseWriter, warnings []string) {
 	}
 }
 
-func refused(code int32, reason metav1.StatusReason, message string) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,
-	}}
-}
-
 func notFound() error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
 }
@@ -202,7 +196,7 @@ func notAllowed() error {
 }
 
 func notAcceptable() error {
-	return refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+	return patch.Refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"only the following media types are accepted: "+strings.Join([]string{wire.ContentJSON, wire.ContentProtobuf, wire.ContentCBOR}, ", "))
 }
 
