@@ -28,18 +28,6 @@ type request struct {
 	version uint64 // resourceVersion of the query; 0 for none
 }
 
-// read parses a request. It returns false if the path is not below a resource.
-func read(r *http.Request) (*request, bool) {
-	line, ok := wire.ParseRequest(r)
-	version, _ := strconv.ParseUint(line.Query.Get("resourceVersion"), 10, 64)
-	return &request{http: r, Request: line, version: version}, ok
-}
-
-// resumes reports whether the request continues from an earlier answer.
-func (r *request) resumes() bool {
-	return r.needsHistory() && r.version > 0 || r.Query.Get("continue") != ""
-}
-
 // initial reports whether the request is a watch that asks for the initial state.
 func (r *request) initial() bool {
 	return r.Verb == "watch" && r.Query.Get("sendInitialEvents") == "true"
