@@ -131,18 +131,16 @@ type Histogram int
 
 // series has the metric of each histogram, the value of the metric's own label (empty for none),
 // and the number of observed units per unit of the metric.
-var series []struct {
+var series []metricSeries
+
+type metricSeries struct {
 	Metric
 	label string
 	per   float64
 }
 
 func (m Metric) of(per float64, label string) Histogram {
-	series = append(series, struct {
-		Metric
-		label string
-		per   float64
-	}{m, label, per})
+	series = append(series, metricSeries{m, label, per})
 	return Histogram(len(series) - 1)
 }
 
