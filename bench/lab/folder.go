@@ -51,12 +51,8 @@ func (o *Outcome) fill() error {
 	if err := makeDir(o.disk(), o.Dir); err != nil {
 		return err
 	}
-	for i, c := range o.Comparisons {
-		for j := range c.Cells {
-			if err := o.writeLatency(i, j); err != nil {
-				return err
-			}
-		}
+	if err := o.eachCell(o.writeLatency); err != nil {
+		return err
 	}
 	return o.Save(o.Dir)
 }
@@ -114,9 +110,14 @@ func (o *Outcome) close() error {
 	if err := o.Save(o.Dir); err != nil {
 		return err
 	}
+	return o.eachCell(o.removeLatency)
+}
+
+// eachCell calls f with the indexes of each comparison and cell, until an error.
+func (o *Outcome) eachCell(f func(comparison, i int) error) error {
 	for i, c := range o.Comparisons {
 		for j := range c.Cells {
-			if err := o.removeLatency(i, j); err != nil {
+			if err := f(i, j); err != nil {
 				return err
 			}
 		}
@@ -206,12 +207,8 @@ func Load(dir string) (*Outcome, error) {
 	if err := readJSON(filepath.Join(dir, EnvFile), &o.Env); err != nil {
 		return nil, err
 	}
-	for i, c := range o.Comparisons {
-		for j := range c.Cells {
-			if err := o.readLatency(i, j); err != nil {
-				return nil, err
-			}
-		}
+	if err := o.eachCell(o.readLatency); err != nil {
+		return nil, err
 	}
 	return &o, nil
 }
