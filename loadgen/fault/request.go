@@ -62,10 +62,7 @@ func (i *Injector) register(h http.Handler, r *request) {
 	}
 	example := r.http.Clone(i.ctx)
 	example.Method, example.Body, example.ContentLength = http.MethodGet, http.NoBody, 0
-	example.URL = &url.URL{Path: "/apis/" + r.Resource.GroupVersion().String() + "/" + r.Resource.Resource, RawQuery: "limit=1"}
-	if r.Resource.Group == "" {
-		example.URL.Path = "/api/" + r.Resource.Version + "/" + r.Resource.Resource
-	}
+	example.URL = &url.URL{Path: wire.Path{Resource: r.Resource}.String(), RawQuery: "limit=1"}
 	example.RequestURI = example.URL.RequestURI()
 	example.Header.Set("Accept", wire.ContentJSON)
 	for _, name := range []string{"Accept-Encoding", "Content-Type", "Content-Length"} {

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+
+	"watchlab/loadgen/apiserver/wire"
 )
 
 // Verbs of a resource, as in discovery.
@@ -107,11 +109,7 @@ func (r *Resource) GroupVersion() schema.GroupVersion { return r.GVR.GroupVersio
 // Path returns the path of the objects in a namespace; "" for all namespaces or a
 // cluster-scoped resource.
 func (r *Resource) Path(namespace string) string {
-	path := pathOf(r.GroupVersion()) + "/"
-	if namespace != "" {
-		path += "namespaces/" + namespace + "/"
-	}
-	return path + r.GVR.Resource
+	return wire.Path{Resource: r.GVR, Namespace: namespace}.String()
 }
 
 // String returns "deployments.v1.apps", and "pods.v1" where there is no group.
