@@ -164,12 +164,6 @@ func (b *Budget) Used() int64 {
 	return b.used
 }
 
-// full reports whether more encodings displace others.
-func (b *Budget) full() bool { return b.Used() >= b.limit }
-
-// keeps reports whether there is room for permanent encodings.
-func (b *Budget) keeps() bool { return b.Used() < b.limit/4*3 }
-
 // grow counts the growth of a locked slot and makes room.
 func (b *Budget) grow(s *slot, by int64, first bool) {
 	b.mu.Lock()
