@@ -82,7 +82,7 @@ func (o *Outcome) saveRounds(dir string) error {
 	if err := o.ReplaceFile(filepath.Join(dir, BenchFile), o.WriteBench); err != nil {
 		return err
 	}
-	return o.ReplaceFile(filepath.Join(dir, RunFile), o.WriteJSON)
+	return o.ReplaceFile(filepath.Join(dir, RunFile), func(w io.Writer) error { return EncodeJSON(w, o) })
 }
 
 // saveCell writes the changes after a round of the cell at [comparison][i], or its failure.
@@ -139,11 +139,8 @@ func (o *Outcome) WriteBench(w io.Writer) error {
 	return nil
 }
 
-// WriteJSON writes run.json.
-func (o *Outcome) WriteJSON(w io.Writer) error { return EncodeJSON(w, o) }
-
 // EncodeJSON writes a value as indented JSON, with <, > and & as they are.
-func EncodeJSON(w io.Writer, v any) error {
+func EncodeJSON[T any](w io.Writer, v T) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
