@@ -196,20 +196,14 @@ func filesOf(name string) (files []File, err error) {
 	add := func(file string, data []byte) {
 		files = append(files, File{Name: strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), BuiltIn: data != nil, path: file, data: data})
 	}
-	entries, err := builtIn.ReadDir(builtInFolder)
-	if err != nil {
-		return nil, err
-	}
-	var have []string
-	for _, e := range entries {
-		stem := strings.TrimSuffix(e.Name(), ".yaml")
-		have = append(have, stem)
+	have := manifest.BuiltIn(builtIn, builtInFolder+"/*.yaml")
+	for _, stem := range have {
 		if name == "" || stem == name || strings.HasPrefix(stem, name+"-") {
-			data, err := builtIn.ReadFile(path.Join(builtInFolder, e.Name()))
+			data, err := builtIn.ReadFile(path.Join(builtInFolder, stem+".yaml"))
 			if err != nil {
 				return nil, err
 			}
-			add(e.Name(), data)
+			add(stem+".yaml", data)
 		}
 	}
 	if len(files) > 0 {
