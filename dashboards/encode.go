@@ -21,7 +21,7 @@ func render(name string, data any) ([]byte, error) {
 			b, err := json.Marshal(v)
 			return string(b), err
 		},
-		"refID":   refID,
+		"refID":   func(i int) string { return string(rune('A' + i)) }, // name of a panel's i-th query
 		"number":  func(i int) int { return i + 1 },
 		"colours": colours,
 	}).ParseFS(templates, "*.tmpl")
@@ -32,9 +32,6 @@ func render(name string, data any) ([]byte, error) {
 	err = t.ExecuteTemplate(&b, name, data)
 	return b.Bytes(), err
 }
-
-// refID is the name of a panel's i-th query.
-func refID(i int) string { return string(rune('A' + i)) }
 
 // encode returns the JSON that Grafana reads, with sorted keys. Equal dashboards give equal bytes.
 func (d dashboard) encode() ([]byte, error) {

@@ -116,8 +116,7 @@ func (r *Recorder) release() {
 	}
 	r.stopping = nil
 	if r.watcher != nil {
-		m := r.watcher.stop()
-		r.memory, r.watcher = &m, nil
+		r.memory, r.watcher = new(r.watcher.stop()), nil
 	}
 }
 
@@ -151,8 +150,7 @@ func (r *Recorder) Schedule(budget, last time.Duration) { r.budget, r.over = bud
 // delay by calls of the variant. intended counts from the start of the schedule.
 func (r *Recorder) Lag(d, intended time.Duration) {
 	if r.lag == nil {
-		l := newDurations()
-		r.lag = &l
+		r.lag = new(newDurations())
 	}
 	r.lag.record(d)
 	if d > cmp.Or(r.budget, LateAfter) {

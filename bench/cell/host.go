@@ -156,8 +156,7 @@ func cpuLimit(quota, period string) *float64 {
 	if err1 != nil || err2 != nil || q <= 0 || p <= 0 {
 		return nil
 	}
-	cpus := q / p
-	return &cpus
+	return new(q / p)
 }
 
 // Throttled returns the total time that the CPU quota throttled the process (cpu.stat).

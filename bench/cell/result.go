@@ -94,13 +94,15 @@ func (r *Recorder) Result() (Result, error) {
 	}
 
 	n := float64(r.eventsIn)
+	host := Host{Throttled: max(r.after.throttled-r.before.throttled, 0), GCLimited: r.after.gcLimited != r.before.gcLimited}
+	host.StealShare, _ = StealShare(r.before.cpu, r.after.cpu)
 	res := Result{
 		EventsIn:        r.eventsIn,
 		DeltasOut:       r.deltasOut,
 		Elapsed:         elapsed,
 		EventsPerSecond: n / elapsed.Seconds(),
 		DeltasPerEvent:  float64(r.deltasOut) / n,
-		Host:            hostBetween(r.before, r.after),
+		Host:            host,
 		Notes:           r.notes,
 
 		AllocsPerEvent:     float64(r.after.mallocs-r.before.mallocs) / n,

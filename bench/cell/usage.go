@@ -73,12 +73,6 @@ func longest(before, after *metrics.Float64Histogram) time.Duration {
 	return 0
 }
 
-func hostBetween(before, after usage) Host {
-	h := Host{Throttled: max(after.throttled-before.throttled, 0), GCLimited: after.gcLimited != before.gcLimited}
-	h.StealShare, _ = StealShare(before.cpu, after.cpu)
-	return h
-}
-
 // cpuTime returns the user and system time of all threads of the process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage

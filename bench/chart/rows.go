@@ -58,7 +58,7 @@ func (c Rows) plot(p *picture) {
 			p.text(Width-rowsRight, top+12, "end", "row-note", r.Note)
 			if c.Rule != 0 {
 				if r.end != 0 {
-					p.f(`<path class="bar" d="%s"/>`, barPath(x.at(c.Rule), x.at(r.end), top+barTop))
+					p.f(`<path class="bar" d="M%s %sH%sV%sH%[1]sz"/>`, coord(x.at(c.Rule)), coord(top+barTop), coord(x.at(r.end)), coord(top+barTop+barHeight))
 				}
 				p.line(x.at(c.Rule), top+barTop-2, x.at(c.Rule), top+rowHeight-2, "ruled one")
 			}
@@ -85,16 +85,6 @@ type Sample struct {
 }
 
 func (s Sample) bounded() bool { return s.Lo != 0 || s.Hi != 0 }
-
-func barPath(from, to, top float64) string {
-	return fmt.Sprintf("M%s %sH%sV%sH%sz", coord(from), coord(top), coord(to), coord(top+barHeight), coord(from))
-}
-
-// whisker draws an interval with its ends.
-func (p *picture) whisker(x scale, from, to, mid float64) {
-	lo, hi := x.at(from), x.at(to)
-	p.f(`<path class="interval" d="M%s %sH%sM%[1]s %[4]sv8M%[3]s %[4]sv8"/>`, coord(lo), coord(mid), coord(hi), coord(mid-4))
-}
 
 // Verdict on a figure is the form of its mark in an [Interval].
 type Verdict uint8
@@ -146,8 +136,8 @@ func Interval(r Row, a Axis, s Sample, v Verdict, tip string) Row {
 		mid, at := y+barHeight/2, float64(rowsLeft+6)
 		if v != Missing {
 			at = x.at(s.Median)
-			if s.bounded() {
-				p.whisker(x, s.Lo, s.Hi, mid)
+			if s.bounded() { // The interval has a line at each end.
+				p.f(`<path class="interval" d="M%s %sH%sM%[1]s %[4]sv8M%[3]s %[4]sv8"/>`, coord(x.at(s.Lo)), coord(mid), coord(x.at(s.Hi)), coord(mid-4))
 			}
 		}
 		p.figure("path", fmt.Sprintf(`d="%s" class="%s pt"`, v.path(at, mid), v.class()), r.Name+": "+tip)

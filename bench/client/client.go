@@ -90,8 +90,8 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 			result.Interrupted, errs[i] = true, nil
 		}
 	}
-	err := errors.Join(errs...)
-	return result, errors.Join(err, lab.ReplaceFile(filepath.Join(opts.Dir, "client.json"), result.WriteJSON))
+	write := func(w io.Writer) error { return lab.EncodeJSON(w, result) }
+	return result, errors.Join(append(errs, lab.ReplaceFile(filepath.Join(opts.Dir, "client.json"), write))...)
 }
 
 // Failed reports whether a behaviour broke the program.
@@ -105,9 +105,6 @@ func (r *Result) named(verdict string) (names []string) {
 	}
 	return names
 }
-
-// WriteJSON writes client.json.
-func (r *Result) WriteJSON(w io.Writer) error { return lab.EncodeJSON(w, r) }
 
 // Text writes a sentence, a table, and how each behaviour failed.
 func (r *Result) Text(w io.Writer) error {

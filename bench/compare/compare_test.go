@@ -123,7 +123,7 @@ func folder(t *testing.T, class string, verdict lab.Verdict, speed float64) stri
 	o.Comparisons = []lab.ComparisonResult{c}
 	dir := t.TempDir()
 	for name, write := range map[string]func(*os.File) error{
-		lab.RunFile:   func(f *os.File) error { return o.WriteJSON(f) },
+		lab.RunFile:   func(f *os.File) error { return lab.EncodeJSON(f, o) },
 		lab.BenchFile: func(f *os.File) error { return o.WriteBench(f) },
 		lab.EnvFile:   func(f *os.File) error { return json.NewEncoder(f).Encode(o.Env) },
 	} {

@@ -67,7 +67,7 @@ func open(t *testing.T, o *lab.Outcome) *compare.Run {
 	t.Helper()
 	dir := t.TempDir()
 	var env, run bytes.Buffer
-	noError(t, errors.Join(json.NewEncoder(&env).Encode(o.Env), o.WriteJSON(&run)))
+	noError(t, errors.Join(json.NewEncoder(&env).Encode(o.Env), lab.EncodeJSON(&run, o)))
 	for name, data := range map[string][]byte{lab.RunFile: run.Bytes(), lab.EnvFile: env.Bytes()} {
 		noError(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	}

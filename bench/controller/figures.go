@@ -3,11 +3,13 @@ package controller
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/controller/record"
 	"watchlab/bench/controller/rules"
+	"watchlab/bench/lab"
 )
 
 // Units of the figures of a play, in benchmark format. Less is better for all.
@@ -75,14 +77,8 @@ func (p *Play) summarise(reactions []rules.Reaction) (err error) {
 	for _, l := range p.Lags {
 		f[UnitBehind] = max(f[UnitBehind], float64(l.Events))
 	}
-	var answered []time.Duration
-	for _, r := range reactions {
-		if r.Answer != nil {
-			answered = append(answered, r.Latency)
-		}
-	}
-	if len(answered) > 0 {
-		q, err := cell.QuantilesOf(answered)
+	if all := answered(reactions); len(all) > 0 {
+		q, err := cell.QuantilesOf(all)
 		if err != nil {
 			return err
 		}
@@ -159,77 +155,63 @@ func processes(samples []record.Sample) (cpu time.Duration, rss int64, ok bool) 
 	return cpu, rss, len(samples) > 0
 }
 
-// latencies are the distributions by rule, resource and phase.
-func latencies(reactions []rules.Reaction) ([]Latency, error) {
-	type key struct{ rule, resource, phase string }
-	index := map[key]int{}
-	var out []Latency
-	var values [][]time.Duration
+// answered are the latencies of the reactions with an answer.
+func answered(reactions []rules.Reaction) (all []time.Duration) {
 	for _, r := range reactions {
-		k := key{r.Rule, r.Event.Resource.GroupResource().String(), r.Phase}
-		i, ok := index[k]
-		if !ok {
-			i = len(out)
-			index[k] = i
-			out, values = append(out, Latency{Rule: k.rule, Resource: k.resource, Phase: k.phase}), append(values, nil)
+		if r.Answer != nil {
+			all = append(all, r.Latency)
 		}
-		if r.Answer == nil {
-			out[i].Unanswered++
-			continue
-		}
-		out[i].Answered++
-		values[i] = append(values[i], r.Latency)
 	}
-	for i := range out {
-		if len(values[i]) == 0 {
-			continue
+	return all
+}
+
+// latencies are the distributions by rule, resource and phase.
+func latencies(reactions []rules.Reaction) (out []Latency, err error) {
+	type key struct{ rule, resource, phase string }
+	keyOf := func(r rules.Reaction) key { return key{r.Rule, r.Event.Resource.GroupResource().String(), r.Phase} }
+	for _, set := range lab.GroupBy(reactions, keyOf) {
+		k, values := keyOf(set[0]), answered(set)
+		l := Latency{Rule: k.rule, Resource: k.resource, Phase: k.phase, Answered: len(values), Unanswered: len(set) - len(values)}
+		if len(values) > 0 {
+			if l.Quantiles, err = cell.QuantilesOf(values); err != nil {
+				return nil, err
+			}
 		}
-		var err error
-		if out[i].Quantiles, err = cell.QuantilesOf(values[i]); err != nil {
-			return nil, err
-		}
+		out = append(out, l)
 	}
 	return out, nil
 }
 
 // requests counts the accesses by verb and resource, most first.
-func requests(accesses []record.Access) []Requests {
-	type key struct{ verb, resource string }
-	counts := map[key]*Requests{}
-	failed := map[string]bool{} // verb, resource and key of writes whose last answer was an error
-	for a := range record.Each(accesses) {
-		resource := a.Resource.GroupResource().String()
-		if a.Subresource != "" {
-			resource += "/" + a.Subresource
-		}
-		k := key{a.Verb, resource}
-		c := counts[k]
-		if c == nil {
-			c = &Requests{Verb: a.Verb, Resource: resource}
-			counts[k] = c
-		}
-		c.Count++
-		c.Bytes += a.Out
-		object := a.Client + " " + a.Verb + " " + resource + " " + a.Key
-		if failed[object] {
-			c.Retries++
-		}
-		failed[object] = a.Code >= 400
-		switch {
-		case a.Conflict():
-			c.Conflicts++
-		case a.Code == 429:
-			c.Throttled++
-		case a.Code >= 400:
-			c.Errors++
-		}
-		if a.Unchanged {
-			c.Unchanged++
-		}
+func requests(accesses []record.Access) (out []Requests) {
+	keyOf := func(a *record.Access) Requests {
+		resource := a.Resource.GroupResource().String() + "/" + a.Subresource
+		return Requests{Verb: a.Verb, Resource: strings.TrimSuffix(resource, "/")}
 	}
-	var out []Requests
-	for _, c := range counts {
-		out = append(out, *c)
+	for _, set := range lab.GroupBy(slices.Collect(record.Each(accesses)), keyOf) {
+		c := keyOf(set[0])
+		failed := map[string]bool{} // client and key of requests whose last answer was an error
+		for _, a := range set {
+			c.Count++
+			c.Bytes += a.Out
+			object := a.Client + " " + a.Key
+			if failed[object] {
+				c.Retries++
+			}
+			failed[object] = a.Code >= 400
+			switch {
+			case a.Conflict():
+				c.Conflicts++
+			case a.Code == 429:
+				c.Throttled++
+			case a.Code >= 400:
+				c.Errors++
+			}
+			if a.Unchanged {
+				c.Unchanged++
+			}
+		}
+		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b Requests) int {
 		return cmp.Or(b.Count-a.Count, cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Verb, b.Verb))

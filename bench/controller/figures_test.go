@@ -17,6 +17,7 @@ import (
 	"watchlab/bench/controller/verdict"
 	"watchlab/bench/experiment"
 	"watchlab/bench/internal/golden"
+	"watchlab/bench/lab"
 	"watchlab/loadgen/apiserver"
 )
 
@@ -137,7 +138,7 @@ func TestCompared(t *testing.T) {
 		}
 	}
 	var again controller.Result
-	if err := json.Unmarshal([]byte(text(t, r.WriteJSON)), &again); err != nil {
+	if err := json.Unmarshal([]byte(text(t, func(w io.Writer) error { return lab.EncodeJSON(w, r) })), &again); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range again.Compared {
@@ -154,7 +155,7 @@ func TestCompared(t *testing.T) {
 	if r.Finish(); len(r.Compared) != 0 {
 		t.Errorf("%+v with one play", r.Compared)
 	}
-	if err := r.WriteJSON(io.Discard); err != nil {
+	if err := lab.EncodeJSON(io.Discard, r); err != nil {
 		t.Error(err)
 	}
 }

@@ -58,12 +58,9 @@ func (r *runner) save() error {
 		file(r.Dir, EnvFile, func(w io.Writer) error { return lab.EncodeJSON(w, o.Env) }),
 		file(r.Dir, BenchFile, o.WriteBench),
 		file(r.Dir, JUnitFile, o.WriteJUnit),
-		file(r.Dir, ResultFile, o.WriteJSON),
+		file(r.Dir, ResultFile, func(w io.Writer) error { return lab.EncodeJSON(w, o) }),
 	)
 }
-
-// WriteJSON writes result.json.
-func (o *Result) WriteJSON(w io.Writer) error { return lab.EncodeJSON(w, o) }
 
 // ReadResult reads result.json of a results folder.
 func ReadResult(dir string) (*Result, error) {

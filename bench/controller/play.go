@@ -92,7 +92,9 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 	p.begin()
 	wg.Go(func() { p.watchLags(observing) })
 	for _, r := range p.programs {
-		wg.Go(func() { r.observe(observing, p.began) })
+		wg.Go(func() { // one process after the other
+			wait.UntilWithContext(observing, func(ctx context.Context) { r.observe(ctx, r.running(), p.began) }, pollPeriod)
+		})
 	}
 	over, quiet, err := p.run(ctx)
 	end := time.Since(p.began)

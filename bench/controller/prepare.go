@@ -45,10 +45,7 @@ func (s Spec) seed(seed int64) (p seeded, err error) {
 		}
 	}
 	scaled := func(at time.Duration) time.Duration { return time.Duration(float64(at) / s.Speed) }
-	for _, mark := range p.set.MarkFaults() {
-		mark.At = fault.Duration(scaled(time.Duration(mark.At)))
-		p.marks = append(p.marks, mark)
-	}
+	p.marks = p.set.MarkFaults(s.Speed)
 	budget := store.NewBudget(0)
 	for _, st := range p.set.Storms {
 		var ready *apiserver.Prepared

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
 )
@@ -106,13 +104,8 @@ func (r *replica) running() *program.Program {
 	return r.current
 }
 
-// observe samples the processes, one after the other, until ctx ends.
-func (r *replica) observe(ctx context.Context, began time.Time) {
-	wait.UntilWithContext(ctx, func(ctx context.Context) { r.observeOne(ctx, r.running(), began) }, pollPeriod)
-}
-
-// observeOne samples a process and scrapes its metrics, now and in each second, until it ends.
-func (r *replica) observeOne(ctx context.Context, process *program.Program, began time.Time) {
+// observe samples a process and scrapes its metrics, now and in each second, until it ends.
+func (r *replica) observe(ctx context.Context, process *program.Program, began time.Time) {
 	scraper := r.session.scraper(r.options.Client, process.MetricsURL())
 	var failed error // the last of the scrapes, none of which succeeded
 	if scraper != nil {

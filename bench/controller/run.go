@@ -140,12 +140,6 @@ func (r *runner) all(ctx context.Context) error {
 	return r.shrink(ctx)
 }
 
-// planned is the number of plays before shrinking, those of explore aside.
-func (r *runner) planned() int {
-	plans := slices.DeleteFunc(slices.Clone(r.prepared.plans), func(p plan) bool { return p.name == PlanExplore })
-	return r.spec.Rounds * len(plans) * len(r.spec.Programs)
-}
-
 // keep adds a play to the result.
 func (r *runner) keep(play *Play) error {
 	r.result.Plays = append(r.result.Plays, *play)
@@ -165,7 +159,9 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	r.n++
 	out := &Play{Plan: pl.name, Round: round, Name: fmt.Sprintf("program=%s/faults=%s/round=%d", program.Label, pl.name, round)}
 	out.Folder = filepath.Join(playsDir, fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
-	progress := Progress{Play: r.n - r.extra, Plays: r.planned(), Name: out.Name, Shrinking: r.most}
+	planned := slices.DeleteFunc(slices.Clone(r.prepared.plans), func(p plan) bool { return p.name == PlanExplore })
+	plays := r.spec.Rounds * len(planned) * len(r.spec.Programs) // before shrinking, those of explore aside
+	progress := Progress{Play: r.n - r.extra, Plays: plays, Name: out.Name, Shrinking: r.most}
 	if out.Explored() {
 		progress.Exploring = pl.text()
 		r.extra++

@@ -491,11 +491,9 @@ func shares(o manifest.Object) (body, managed float64) {
 
 // save writes the result so far.
 func (r *sizer) save() error {
-	return errors.Join(file(r.Dir, SizeFile, r.result.WriteJSON), file(r.Dir, BenchFile, r.result.WriteBench))
+	write := func(w io.Writer) error { return lab.EncodeJSON(w, r.result) }
+	return errors.Join(file(r.Dir, SizeFile, write), file(r.Dir, BenchFile, r.result.WriteBench))
 }
-
-// WriteJSON writes size.json.
-func (o *Sized) WriteJSON(w io.Writer) error { return lab.EncodeJSON(w, o) }
 
 // WriteBench writes a benchmark line for each point.
 func (o *Sized) WriteBench(w io.Writer) error {

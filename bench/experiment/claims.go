@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"math"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
 
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
@@ -63,17 +64,17 @@ func (s *Spec) validateClaims() error {
 // checkClaims checks that the labels of each claim are those of one cell.
 func (p *Plan) checkClaims() error {
 	for i, c := range p.Spec.Claims {
-		for j, labels := range []map[string]string{c.Variant, c.Baseline} {
+		for j, want := range []labels.Set{c.Variant, c.Baseline} {
 			cells := 0
 			for _, comparison := range p.Comparisons {
 				for _, cl := range comparison.Cells {
-					if labelled(cl.Labels, labels) {
+					if labelled(cl.Labels, want) {
 						cells++
 					}
 				}
 			}
-			if labels != nil && cells != 1 {
-				return manifest.BadField(fmt.Sprintf("claims.%d.%s", i, []string{"variant", "baseline"}[j]), fmt.Errorf("%s has %s, not 1", labelText(labels), lab.Plural(cells, "cell")))
+			if want != nil && cells != 1 {
+				return manifest.BadField(fmt.Sprintf("claims.%d.%s", i, []string{"variant", "baseline"}[j]), fmt.Errorf("%s has %s, not 1", want, lab.Plural(cells, "cell")))
 			}
 		}
 	}
@@ -89,22 +90,13 @@ func labelled(have lab.Labels, want map[string]string) bool {
 	return true
 }
 
-// labelText writes labels as in impl=ring,readers=8.
-func labelText(labels map[string]string) string {
-	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		parts = append(parts, key+"="+labels[key])
-	}
-	return strings.Join(parts, ",")
-}
-
 // judge answers the claims with the figures of an outcome.
 func judge(claims []Claim, o *lab.Outcome) (all []stats.Claim) {
 	for _, c := range claims {
 		why := ""
-		samples := func(labels map[string]string) []float64 {
+		samples := func(want labels.Set) []float64 {
 			for _, cl := range o.Cells() {
-				if cl.Repeats == "" && labels != nil && labelled(cl.Labels, labels) {
+				if cl.Repeats == "" && want != nil && labelled(cl.Labels, want) {
 					if len(cl.Rounds) == 0 {
 						why = cl.Verdict.Short()
 					}
@@ -113,7 +105,7 @@ func judge(claims []Claim, o *lab.Outcome) (all []stats.Claim) {
 			}
 			return nil
 		}
-		judged := stats.Claim{Says: c.Says, Unit: c.Unit, Variant: labelText(c.Variant), Baseline: labelText(c.Baseline), Relation: c.Relation, Bound: c.Bound}
+		judged := stats.Claim{Says: c.Says, Unit: c.Unit, Variant: labels.Set(c.Variant).String(), Baseline: labels.Set(c.Baseline).String(), Relation: c.Relation, Bound: c.Bound}
 		judged.Judge(samples(c.Variant), samples(c.Baseline))
 		judged.Why = cmp.Or(why, judged.Why)
 		all = append(all, judged)
@@ -196,20 +188,14 @@ func filesOf(name string) (files []File, err error) {
 	add := func(file string, data []byte) {
 		files = append(files, File{Name: strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), BuiltIn: data != nil, path: file, data: data})
 	}
-	entries, err := builtIn.ReadDir(builtInFolder)
-	if err != nil {
-		return nil, err
-	}
-	var have []string
-	for _, e := range entries {
-		stem := strings.TrimSuffix(e.Name(), ".yaml")
-		have = append(have, stem)
+	have := manifest.BuiltIn(builtIn, builtInFolder+"/*.yaml")
+	for _, stem := range have {
 		if name == "" || stem == name || strings.HasPrefix(stem, name+"-") {
-			data, err := builtIn.ReadFile(path.Join(builtInFolder, e.Name()))
+			data, err := builtIn.ReadFile(path.Join(builtInFolder, stem+".yaml"))
 			if err != nil {
 				return nil, err
 			}
-			add(e.Name(), data)
+			add(stem+".yaml", data)
 		}
 	}
 	if len(files) > 0 {

@@ -93,7 +93,7 @@ func New(spec Spec) (*Plan, error) {
 	case spec.Search != nil:
 		err = p.planSearch(plan)
 	default:
-		err = p.planOne(plan)
+		plan.Comparisons, err = p.compare(spec)
 	}
 	if err != nil {
 		return nil, err
@@ -104,19 +104,14 @@ func New(spec Spec) (*Plan, error) {
 	if err := plan.checkClaims(); err != nil {
 		return nil, err
 	}
-	plan.Options = plan.Spec.options()
+	plan.Options = lab.Options{
+		Name: spec.Name, Rounds: spec.Rounds, Budget: spec.Budget.Duration, Seed: spec.Seed,
+		NoAA: spec.isKnee(), IgnoreHost: spec.IgnoreHost, Experiment: spec.JSON(),
+	}
 	if spec.Share != "" && !strings.HasSuffix(spec.Share, "/1") {
 		plan.Options.Name = spec.Name + "-share-" + strings.Replace(spec.Share, "/", "-of-", 1)
 	}
 	return plan, nil
-}
-
-// options returns the lab's options for a Spec with its defaults.
-func (s Spec) options() lab.Options {
-	return lab.Options{
-		Name: s.Name, Rounds: s.Rounds, Budget: s.Budget.Duration, Seed: s.Seed,
-		NoAA: s.isKnee(), IgnoreHost: s.IgnoreHost, Experiment: s.JSON(),
-	}
 }
 
 // budgetProcesses share a budget. With one value each, four are the least that a test takes, and six
@@ -150,24 +145,19 @@ func (p *Plan) Finish(o *lab.Outcome) {
 // planner loads a storm once, even if several points play it.
 type planner struct{ storms map[string]*storm.Storm }
 
-func (p *planner) planOne(plan *Plan) error {
-	s := plan.Spec
-	ps, err := p.config(s)
+// compare returns the comparisons of a Spec without parts and without a search.
+func (p *planner) compare(s Spec) ([]lab.Comparison, error) {
+	config, err := p.config(s)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	plan.Comparisons, err = compare(ps)
-	return err
+	return compare(config)
 }
 
 // planParts interleaves all parts: the cells of one family become one comparison.
 func (p *planner) planParts(plan *Plan) error {
 	for i, part := range plan.Spec.Parts {
-		config, err := p.config(plan.Spec.inherit(part).withDefaults())
-		if err != nil {
-			return inPart(i, err)
-		}
-		comparisons, err := compare(config)
+		comparisons, err := p.compare(plan.Spec.inherit(part).withDefaults())
 		if err != nil {
 			return inPart(i, err)
 		}
@@ -205,22 +195,16 @@ func digestOf(parts ...string) string {
 // config returns the pipeline's part of a Spec, with its text parsed and its storm loaded.
 func (p *planner) config(s Spec) (pipeline.Config, error) {
 	c := s.Config
-	c.Impls, c.Duration, c.HandlerCost = s.variants(), s.Duration.Duration, s.HandlerCost.Duration
+	c.Duration, c.HandlerCost = s.Duration.Duration, s.HandlerCost.Duration
+	if slices.Equal(s.Impls, []string{"all"}) {
+		c.Impls = nil // no choice: all variants of the family
+	}
 	if err := s.parse(&c); err != nil {
 		return c, err
 	}
 	var err error
 	c.Storm, err = p.load(s)
 	return c, err
-}
-
-const allVariants = "all" // selects all variants in flags and files
-
-func (s *Spec) variants() []string {
-	if slices.Equal(s.Impls, []string{allVariants}) {
-		return nil
-	}
-	return s.Impls
 }
 
 func compare(s pipeline.Config) ([]lab.Comparison, error) {

@@ -46,14 +46,6 @@ var dimensions = []Axis{
 // keysLabel is the label and another name of the dimension pods: each pod is a key.
 const keysLabel = "keys"
 
-func unknownDimension(name string) error {
-	var names []string
-	for _, d := range dimensions {
-		names = append(names, d.flag)
-	}
-	return OneOf(name, names...)
-}
-
 // parseAxis reads NAME=VALUE,VALUE,…
 func parseAxis(text string) (Axis, error) {
 	name, list, ok := strings.Cut(text, "=")
@@ -63,9 +55,13 @@ func parseAxis(text string) (Axis, error) {
 	if name == keysLabel {
 		name = "pods"
 	}
-	at := slices.IndexFunc(dimensions, func(d Axis) bool { return d.flag == name })
+	var names []string
+	for _, d := range dimensions {
+		names = append(names, d.flag)
+	}
+	at := slices.Index(names, name)
 	if at < 0 {
-		return Axis{}, unknownDimension(name)
+		return Axis{}, OneOf(name, names...)
 	}
 	if n := strings.Count(list, ",") + 1; n > maxValues {
 		return Axis{}, fmt.Errorf("%s: %d values (allowed: %d)", name, n, maxValues)
@@ -123,10 +119,7 @@ func (s *Spec) axis() (Axis, error) {
 		return Axis{}, manifest.BadField(path, errors.New("is needed, as in producers=1,2,4,8"))
 	}
 	axis, err := parseAxis(s.Search.Scale.Over)
-	if err != nil {
-		return Axis{}, manifest.BadField(path, err)
-	}
-	return axis, nil
+	return axis, manifest.BadField(path, err)
 }
 
 func (p *planner) planSearch(plan *Plan) error {

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"watchlab/bench/pipeline"
+	"watchlab/impls"
 	"watchlab/loadgen/manifest"
 )
 
@@ -167,7 +168,11 @@ func (s Spec) withDefaults() Spec {
 	}
 	def(&s.Pipeline, pipeline.QueuePipeline)
 	def(&s.Source, memorySource)
-	def(&s.Family, familyOf(s.Pipeline))
+	family := impls.DeltaFIFO
+	if s.Pipeline == pipeline.KubeletPipeline {
+		family = impls.Merge
+	}
+	def(&s.Family, family)
 	def(&s.Storm.Name, DefaultStorm)
 	if len(s.Paces) == 0 && !s.isKnee() {
 		s.Paces = []string{"max"}

@@ -9,7 +9,6 @@ import (
 
 	"watchlab/bench/pipeline"
 	"watchlab/bench/pprof"
-	"watchlab/impls"
 	"watchlab/impls/store"
 	"watchlab/impls/workqueue"
 	"watchlab/loadgen/fault"
@@ -24,13 +23,6 @@ const memorySource = source.MemoryName // default source of a [Spec]
 // OneOf returns the error for a value that is not allowed.
 func OneOf(got string, allowed ...string) error {
 	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
-}
-
-func familyOf(pipe string) impls.Family {
-	if pipe == pipeline.KubeletPipeline {
-		return impls.Merge
-	}
-	return impls.DeltaFIFO
 }
 
 // Validate rejects an invalid Spec. It reads no files and connects to nothing. The error
@@ -79,23 +71,19 @@ func (s *Spec) validateParts() error {
 		return manifest.BadField("search", errors.New("is not for an experiment with parts"))
 	}
 	for i, part := range s.Parts {
-		full := s.inherit(part)
-		var field string
 		var err error
 		switch {
 		case len(part.Parts) > 0:
-			field, err = "parts", errors.New("a part has no parts")
+			err = manifest.BadField("parts", errors.New("a part has no parts"))
 		case part.Search != nil:
-			field, err = "search", errors.New("a part has no search")
+			err = manifest.BadField("search", errors.New("a part has no search"))
 		case len(part.Claims) > 0:
-			field, err = "claims", errors.New("a part has no claims")
+			err = manifest.BadField("claims", errors.New("a part has no claims"))
 		default:
-			if err := full.Validate(); err != nil {
-				return inPart(i, err)
-			}
+			err = s.inherit(part).Validate()
 		}
 		if err != nil {
-			return manifest.BadField(fmt.Sprintf("parts.%d.%s", i, field), err)
+			return inPart(i, err)
 		}
 	}
 	return nil

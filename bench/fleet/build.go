@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"watchlab/loadgen/manifest"
 )
 
 // built has the objects of the base and of overlays in scripts/deploy (make manifests).
@@ -30,19 +32,7 @@ const (
 )
 
 // Overlays returns the names of the embedded overlays.
-func Overlays() []string {
-	entries, err := built.ReadDir(builtDir)
-	if err != nil {
-		return nil // The files are embedded.
-	}
-	var names []string
-	for _, e := range entries {
-		if name := strings.TrimSuffix(e.Name(), ".yaml"); name != plain {
-			names = append(names, name)
-		}
-	}
-	return names
-}
+func Overlays() []string { return manifest.BuiltIn(built, builtDir+"/*.yaml", plain) }
 
 // Build returns the objects of a run in the order of their application: the namespace, the
 // ConfigMap that claims the run's name, …, Jobs. It sends no request. The error is a [*manifest.Error].

@@ -37,60 +37,44 @@ type jobPod struct {
 	plan  Plan
 	index int // in the Job, from 0
 
-	pod, node, namespace string
-	spec                 experiment.Spec
-	cluster              *cluster.Cluster
+	namespace string
+	cluster   *cluster.Cluster
 }
 
 // RunPod plays one share of a load Job. The environment names the pod. The error of an option is a
 // [*manifest.Error] with its flag; a cancelled ctx ends the pod after the upload of what is finished.
 func RunPod(ctx context.Context, o PodOptions) error {
-	s, err := openPod(o)
-	if err != nil {
-		return err
-	}
-	return s.run(ctx)
-}
-
-func openPod(o PodOptions) (*jobPod, error) {
-	s := &jobPod{PodOptions: o, pod: os.Getenv(PodVar), node: os.Getenv(NodeVar), namespace: os.Getenv(NamespaceVar)}
+	s := &jobPod{PodOptions: o}
 	var err error
-	if s.plan, err = ReadPlan(o.Plan); err != nil {
-		return nil, manifest.BadField("plan", err)
+	if s.plan, err = ReadPlan(s.Plan); err != nil {
+		return manifest.BadField("plan", err)
 	}
 	text := os.Getenv(IndexVar)
 	s.index, err = strconv.Atoi(text)
 	if err != nil || s.index < 0 || s.index >= s.plan.Pods {
-		return nil, &manifest.Error{Err: fmt.Errorf("%s is %q, where %s has pods 0 to %d", IndexVar, text, o.Plan, s.plan.Pods-1)}
+		return &manifest.Error{Err: fmt.Errorf("%s is %q, where %s has pods 0 to %d", IndexVar, text, s.Plan, s.plan.Pods-1)}
 	}
-	return s, s.parse()
-}
-
-func (s *jobPod) parse() error {
-	var err error
-	if s.spec, err = experiment.Parse(s.Plan+": experiment", s.plan.Experiment); err != nil {
+	spec, err := experiment.Parse(s.Plan+": experiment", s.plan.Experiment)
+	if err != nil {
 		return manifest.BadField("plan", err)
 	}
-	if path, why := refusedField(&s.spec); path != "" {
-		return s.bad(fmt.Errorf("%s is not for pods: %s", path, why))
+	bad := func(err error) error { return manifest.BadField("plan", fmt.Errorf("%s: experiment: %w", s.Plan, err)) }
+	if path, why := refusedField(&spec); path != "" {
+		return bad(fmt.Errorf("%s is not for pods: %s", path, why))
 	}
-	s.spec.Share = storm.Share{Index: s.index, Count: s.plan.Pods}.String()
-	return nil
-}
-
-func (s *jobPod) bad(err error) error {
-	return manifest.BadField("plan", fmt.Errorf("%s: experiment: %w", s.Plan, err))
-}
-
-func (s *jobPod) run(ctx context.Context) error {
-	var err error
 	if s.cluster, err = cluster.Connect(s.Kubeconfig, ""); err != nil {
 		return manifest.BadField("kubeconfig", err)
 	}
-	s.namespace = cmp.Or(s.namespace, s.cluster.Namespace)
-	p, err := s.check()
+	s.namespace = cmp.Or(os.Getenv(NamespaceVar), s.cluster.Namespace)
+	// A field that the quick experiment refuses, which has parts of its own.
+	spec.Share = storm.Share{Index: s.index, Count: s.plan.Pods}.String()
+	if spec.HasParts() {
+		return bad(errors.New("an experiment with parts has several storms"))
+	}
+	cell.MeasureGCPrice() // before the storm is in the heap
+	p, err := experiment.New(spec)
 	if err != nil {
-		return s.bad(err)
+		return bad(err)
 	}
 	// The health probes need this server, also while the pod waits at the barrier.
 	session, err := s.Telemetry(ctx, s.plan.Run, s.plan.Pyroscope)
@@ -100,37 +84,6 @@ func (s *jobPod) run(ctx context.Context) error {
 	err = s.play(ctx, p, session)
 	session.Close(ctx, err)
 	return err
-}
-
-func (s *jobPod) check() (*experiment.Plan, error) {
-	if s.spec.HasParts() {
-		return nil, errors.New("an experiment with parts has several storms")
-	}
-	cell.MeasureGCPrice() // before the storm is in the heap
-	return experiment.New(s.spec)
-}
-
-func (s *jobPod) join(ctx context.Context, plays int) (*Barrier, error) {
-	if s.plan.Barrier.Duration == 0 {
-		return nil, nil
-	}
-	leases, err := NewLeases(s.cluster.Config(), s.namespace)
-	if err != nil {
-		return nil, err
-	}
-	return JoinBarrier(ctx, BarrierOptions{
-		Leases: leases, Run: s.plan.Run, Self: s.index, Pods: s.plan.Pods,
-		Plays: plays, Wait: s.plan.Barrier.Duration, Warn: s.Warn,
-	})
-}
-
-func leave(ctx context.Context, b *Barrier, done bool) error {
-	if b == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
-	defer cancel()
-	return b.Leave(ctx, done)
 }
 
 // Timeouts of the end of a pod. endLimit applies after an interruption.
@@ -143,14 +96,36 @@ const (
 func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetry.Session) (err error) {
 	opts := p.Options
 	opts.Name, opts.Build, opts.Args = s.plan.Run, s.Build, s.Args
-	b, err := s.join(ctx, lab.Plays(p.Comparisons, opts))
-	if err != nil {
-		return err
+	// The Job controller counts the earlier pods of this index.
+	failures, _ := strconv.Atoi(os.Getenv(FailuresVar))
+	ignored, _ := strconv.Atoi(os.Getenv(IgnoredVar))
+	mine := lab.Share{
+		Index: s.index, Of: s.plan.Pods, Pod: os.Getenv(PodVar), Node: os.Getenv(NodeVar), Attempt: failures + ignored, Whole: wholes(p.Comparisons),
 	}
-	defer func() { err = errors.Join(err, leave(ctx, b, err == nil)) }()
-	mine := lab.Share{Index: s.index, Of: s.plan.Pods, Pod: s.pod, Node: s.node, Attempt: attempt(), Whole: wholes(p.Comparisons)}
-	if b != nil {
-		opts.BeforeRun = s.start(b, &mine.Starts)
+	if wait := s.plan.Barrier.Duration; wait > 0 {
+		leases, failed := NewLeases(s.cluster.Config(), s.namespace)
+		if failed != nil {
+			return failed
+		}
+		b, failed := JoinBarrier(ctx, BarrierOptions{
+			Leases: leases, Run: s.plan.Run, Self: s.index, Pods: s.plan.Pods, Plays: lab.Plays(p.Comparisons, opts), Wait: wait, Warn: s.Warn,
+		})
+		if failed != nil {
+			return failed
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
+			defer cancel()
+			err = errors.Join(err, b.Leave(ctx, err == nil))
+		}()
+		opts.BeforeRun = func(ctx context.Context, p lab.Play) error {
+			began, err := b.Meet(ctx, p.Position, fmt.Sprintf("round %d of %s", p.Round, p.Cell))
+			if err == nil {
+				began.Comparison, began.Cell, began.Round = p.Comparison, p.Cell, p.Round
+				mine.Starts = append(mine.Starts, began)
+			}
+			return err
+		}
 	}
 	opts.Progress = session.Progress(s.Progress)
 	mine.Outcome, err = lab.Run(ctx, session.Watch(p.Comparisons), opts)
@@ -165,13 +140,6 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 	return err
 }
 
-// attempt returns the number of earlier pods of this index; 0 without the Job controller.
-func attempt() int {
-	failures, _ := strconv.Atoi(os.Getenv(FailuresVar))
-	ignored, _ := strconv.Atoi(os.Getenv(IgnoredVar))
-	return failures + ignored
-}
-
 // wholes returns the digests of the whole storms; nil if one has none.
 func wholes(comparisons []lab.Comparison) []string {
 	var all []string
@@ -182,18 +150,6 @@ func wholes(comparisons []lab.Comparison) []string {
 		all = append(all, c.Whole)
 	}
 	return all
-}
-
-func (s *jobPod) start(b *Barrier, starts *[]lab.Start) func(context.Context, lab.Play) error {
-	return func(ctx context.Context, p lab.Play) error {
-		began, err := b.Meet(ctx, p.Position, fmt.Sprintf("round %d of %s", p.Round, p.Cell))
-		if err != nil {
-			return err
-		}
-		began.Comparison, began.Cell, began.Round = p.Comparison, p.Cell, p.Round
-		*starts = append(*starts, began)
-		return nil
-	}
 }
 
 // upload uploads the result, also after an interruption.

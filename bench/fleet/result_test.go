@@ -318,7 +318,7 @@ func FuzzContents(f *testing.F) {
 		}
 		o, err := lab.Merge([]lab.Attempt{{Index: 0}, {Index: 1}}, func(i int) (*lab.Share, error) { return shares[i], nil }, lab.MergeOptions{})
 		if err == nil {
-			_ = errors.Join(o.WriteJSON(io.Discard), o.WriteBench(io.Discard))
+			_ = errors.Join(lab.EncodeJSON(io.Discard, o), o.WriteBench(io.Discard))
 		}
 	})
 }

@@ -31,8 +31,13 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	if err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	if err := f.nameFree(ctx, ref); err != nil {
-		return err
+	// The name may have objects of an earlier run left.
+	left, err := f.first(ctx, configMaps, ref.Namespace, ref.selector())
+	switch {
+	case err != nil:
+		return fmt.Errorf("fleet: %w", err)
+	case left != nil:
+		return fmt.Errorf("%w: %s (%s %s has its name)", ErrExists, ref, configMaps.Resource, left.Name)
 	}
 	claimed := false
 	for _, u := range objects {
@@ -71,18 +76,6 @@ func (f *Fleet) foreignNamespace(ctx context.Context, name string) (bool, error)
 		return false, fmt.Errorf("namespace %s is being deleted", name)
 	}
 	return ns.Labels[nameLabel] != appName, nil
-}
-
-// nameFree rejects the name of a run with remaining objects.
-func (f *Fleet) nameFree(ctx context.Context, ref Ref) error {
-	left, err := f.first(ctx, configMaps, ref.Namespace, ref.selector())
-	switch {
-	case err != nil:
-		return fmt.Errorf("fleet: %w", err)
-	case left != nil:
-		return fmt.Errorf("%w: %s (%s %s has its name)", ErrExists, ref, configMaps.Resource, left.Name)
-	}
-	return nil
 }
 
 // first may return nil.

@@ -43,10 +43,6 @@ func (t *cellRun) result() *CellResult { return &t.c.result().Cells[t.index] }
 
 func (t *cellRun) rounds() []Round { return t.result().played() }
 
-func (t *cellRun) has(round int) bool {
-	return slices.ContainsFunc(t.rounds(), func(r Round) bool { return r.Round == round })
-}
-
 // impl returns the variant, the same for both cells of an A/A pair.
 func (t *cellRun) impl() string { return strings.TrimSuffix(t.Label("impl"), againSuffix) }
 
@@ -213,7 +209,8 @@ func (c *comparisonRun) plan(phase, round, last int) []*cellPlay {
 	var plays []*cellPlay
 	for place, i := range rng.Perm(len(c.cells) - c.first) {
 		t := c.cells[c.first+i]
-		if !t.has(round) && (round > 0 || slices.Contains(cold, t) && len(t.rounds()) < last) {
+		played := slices.ContainsFunc(t.rounds(), func(r Round) bool { return r.Round == round })
+		if !played && (round > 0 || slices.Contains(cold, t) && len(t.rounds()) < last) {
 			plays = append(plays, t.newPlay(round, place+1))
 		}
 	}

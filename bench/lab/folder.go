@@ -51,12 +51,8 @@ func (o *Outcome) fill() error {
 	if err := makeDir(o.disk(), o.Dir); err != nil {
 		return err
 	}
-	for i, c := range o.Comparisons {
-		for j := range c.Cells {
-			if err := o.writeLatency(i, j); err != nil {
-				return err
-			}
-		}
+	if err := o.eachCell(o.writeLatency); err != nil {
+		return err
 	}
 	return o.Save(o.Dir)
 }
@@ -86,7 +82,7 @@ func (o *Outcome) saveRounds(dir string) error {
 	if err := o.ReplaceFile(filepath.Join(dir, BenchFile), o.WriteBench); err != nil {
 		return err
 	}
-	return o.ReplaceFile(filepath.Join(dir, RunFile), o.WriteJSON)
+	return o.ReplaceFile(filepath.Join(dir, RunFile), func(w io.Writer) error { return EncodeJSON(w, o) })
 }
 
 // saveCell writes the changes after a round of the cell at [comparison][i], or its failure.
@@ -114,9 +110,14 @@ func (o *Outcome) close() error {
 	if err := o.Save(o.Dir); err != nil {
 		return err
 	}
+	return o.eachCell(o.removeLatency)
+}
+
+// eachCell calls f with the indexes of each comparison and cell, until an error.
+func (o *Outcome) eachCell(f func(comparison, i int) error) error {
 	for i, c := range o.Comparisons {
 		for j := range c.Cells {
-			if err := o.removeLatency(i, j); err != nil {
+			if err := f(i, j); err != nil {
 				return err
 			}
 		}
@@ -138,11 +139,8 @@ func (o *Outcome) WriteBench(w io.Writer) error {
 	return nil
 }
 
-// WriteJSON writes run.json.
-func (o *Outcome) WriteJSON(w io.Writer) error { return EncodeJSON(w, o) }
-
 // EncodeJSON writes a value as indented JSON, with <, > and & as they are.
-func EncodeJSON(w io.Writer, v any) error {
+func EncodeJSON[T any](w io.Writer, v T) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
@@ -206,12 +204,8 @@ func Load(dir string) (*Outcome, error) {
 	if err := readJSON(filepath.Join(dir, EnvFile), &o.Env); err != nil {
 		return nil, err
 	}
-	for i, c := range o.Comparisons {
-		for j := range c.Cells {
-			if err := o.readLatency(i, j); err != nil {
-				return nil, err
-			}
-		}
+	if err := o.eachCell(o.readLatency); err != nil {
+		return nil, err
 	}
 	return &o, nil
 }

@@ -31,19 +31,17 @@ type mergedRound struct {
 	starts []shareStart
 }
 
-// shareStart describes how a share began a round.
+// shareStart describes how a share began a round; without a common start, it has no Cell.
 type shareStart struct {
-	share  int
-	common bool          // with a common start
-	late   time.Duration // after the common start
-	absent []int         // shares that the start did not wait for
+	share int
+	Start
 }
 
 // start returns the start of a play.
 func (s *Share) start(comparison int, cell string, round int) shareStart {
 	for _, st := range s.Starts {
 		if st.Comparison == comparison && st.Round == round && st.Cell == cell {
-			return shareStart{share: s.Index, common: true, late: st.Late, absent: st.Absent}
+			return shareStart{s.Index, st}
 		}
 	}
 	return shareStart{share: s.Index}
@@ -152,16 +150,16 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	case len(rounds) == 0:
 		v.Detail = "no round was finished by all shares"
 	case v.Status != Invalid && (apart != "" || worst == 0):
-		v = Verdict{Status: Noisy, Detail: join("; ", apart, v.Detail, detail)}
+		v = Verdict{Status: Noisy, Detail: join(apart, v.Detail, detail)}
 	}
 	if len(of.Missing) > 0 {
-		v.Detail = join("; ", fmt.Sprintf("%s (missing %s)", of, ShareNumbers(of.Missing)), v.Detail)
+		v.Detail = join(fmt.Sprintf("%s (missing %s)", of, ShareNumbers(of.Missing)), v.Detail)
 	}
 	return v
 }
 
-func join(separator string, parts ...string) string {
-	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), separator)
+func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
 
 func causesOf(verdicts []shareVerdict) Cause {
@@ -214,10 +212,10 @@ func ShareNumbers(indexes []int) string {
 func (r *mergedRound) apart() string {
 	var alone []int // without a common start, or later than the others waited
 	for _, s := range r.starts {
-		if !s.common {
+		if s.Cell == "" {
 			alone = append(alone, s.share)
 		}
-		for _, i := range s.absent {
+		for _, i := range s.Absent {
 			if slices.ContainsFunc(r.starts, func(s shareStart) bool { return s.share == i }) {
 				alone = append(alone, i)
 			}
@@ -225,9 +223,9 @@ func (r *mergedRound) apart() string {
 	}
 	slices.Sort(alone)
 	alone = slices.Compact(alone)
-	byLate := func(a, b shareStart) int { return cmp.Compare(a.late, b.late) }
+	byLate := func(a, b shareStart) int { return cmp.Compare(a.Late, b.Late) }
 	last := slices.MaxFunc(r.starts, byLate)
-	between, elapsed := last.late-slices.MinFunc(r.starts, byLate).late, r.Result.Elapsed
+	between, elapsed := last.Late-slices.MinFunc(r.starts, byLate).Late, r.Result.Elapsed
 	switch {
 	case len(r.starts) == 1:
 		return ""

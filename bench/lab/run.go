@@ -106,8 +106,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 		err = nil
 	}
 	if !r.out.Paused {
-		ended := time.Now()
-		r.out.Ended = &ended
+		r.out.Ended = new(time.Now())
 		r.out.Env.finish()
 	}
 	r.out.Spent = r.spent()

@@ -39,6 +39,7 @@ type Telemetry struct {
 	listed             int64  // counted list objects
 	newest             uint64 // newest event in the logs that were read
 	queued             int    // last length of the queue
+	backlog            *int   // last number of notifications that wait for handlers; nil if it is not known
 	singles            int    // hand-overs of one delta, which are observed at the end
 	tally              telemetry.Tally
 	log                *cursor  // nil without a log
@@ -93,13 +94,13 @@ func (t *Telemetry) Watch(of Stages) {
 	if of.Log != nil {
 		t.log = newCursor(of.Log)
 	}
-	t.set.Depth(func() int {
+	t.set.Depth(func() (int, *int) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if !t.over {
 			t.update(false)
 		}
-		return t.queued
+		return t.queued, t.backlog
 	})
 }
 
@@ -117,17 +118,15 @@ func (t *Telemetry) kind(seq uint64) telemetry.Type {
 func (t *Telemetry) update(end bool) {
 	relists, faults := t.refresh()
 	t.queued = t.stages.Length()
-	var backlog *int
-	if t.stages.Backlogs != nil && !end {
-		backlog = new(int)
+	if t.backlog = nil; t.stages.Backlogs != nil && !end {
+		t.backlog = new(int)
 		for _, b := range t.stages.Backlogs.Backlogs() {
-			*backlog += b.Waiting
+			*t.backlog += b.Waiting
 		}
 	}
-	t.set.Backlog(backlog)
 	t.released = t.count(released, t.released)
 	if t.log != nil {
-		t.readLog(t.log, end)
+		t.readLog(end)
 	}
 	if l := t.stages.LookUps; l != nil {
 		t.readLookUps(l.unread(end))
@@ -192,11 +191,10 @@ func (t *Telemetry) lag(seq uint64) {
 }
 
 // readLog reads the new hand-overs of a delivery log.
-func (t *Telemetry) readLog(c *cursor, end bool) {
-	ones := 0
-	for h := range c.fold(end) {
+func (t *Telemetry) readLog(end bool) {
+	for h := range t.log.fold(end) {
 		if len(h.deltas) == 1 {
-			ones++
+			t.singles++
 		} else {
 			t.set.Observe(telemetry.BatchSize, int64(len(h.deltas)))
 		}
@@ -204,7 +202,6 @@ func (t *Telemetry) readLog(c *cursor, end bool) {
 			t.readDelivery(d)
 		}
 	}
-	t.singles += ones
 }
 
 func (t *Telemetry) readDelivery(d delivery) {

@@ -106,7 +106,10 @@ func (f *informerStages) assemble(ctx context.Context, r *round, events int, lik
 		return err
 	}
 	r.cleanupFunc(queue.ShutDown)
-	f.handler = newHandler(r.st, f.handling, queue, events)
+	f.handler = &handler{
+		log: observe.NewCallLog(r.st, events), handling: f.handling, queue: queue,
+		seen: make([]bool, events+1), left: events, done: make(chan struct{}),
+	}
 	f.worker = newWorker(r.st, queue, events)
 	lw := r.source.ListerWatcher()
 	if slices.ContainsFunc(r.storm.Marks, isRelist) {
@@ -277,14 +280,16 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 		working.Wait()
 	}
 	if f.readers != nil {
-		f.readers.stop()
+		f.readers.until = f.r.st.Now()
+		f.readers.over.Store(true)
 	}
 	rec.End()
 	f.handling.on.Store(false)
 	cancel()
 	running.Wait()
 	if f.readers != nil {
-		err = errors.Join(err, f.readers.wait())
+		f.readers.wg.Wait()
+		err = errors.Join(err, cmp.Or(f.readers.errs...))
 	}
 	if f.recorder != nil {
 		f.recorder.log.Finish()
@@ -422,13 +427,6 @@ type handler struct {
 }
 
 var _ cache.ResourceEventHandler = (*handler)(nil)
-
-func newHandler(st *observe.Stamps, h *handling, q workqueue.Queue[string], events int) *handler {
-	return &handler{
-		log: observe.NewCallLog(st, events), handling: h, queue: q,
-		seen: make([]bool, events+1), left: events, done: make(chan struct{}),
-	}
-}
 
 // OnAdd implements [cache.ResourceEventHandler].
 func (h *handler) OnAdd(obj any, isInInitialList bool) {
@@ -777,17 +775,6 @@ func (r *readers) read(i int) error {
 		goruntime.Gosched()
 	}
 	return nil
-}
-
-// stop ends the readers; wait waits for them and returns the first error.
-func (r *readers) stop() {
-	r.until = r.st.Now()
-	r.over.Store(true)
-}
-
-func (r *readers) wait() error {
-	r.wg.Wait()
-	return cmp.Or(r.errs...)
 }
 
 // report records the lists, and, with fresh, their staleness. A list shows at least the

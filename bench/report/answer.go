@@ -52,7 +52,7 @@ func (p *panel) drawGains(rows []row, best row) {
 		"Ratio of each variant to the baseline on a logarithmic axis, as a bar from 1 with its interval.")
 	p.drawP99(rows)
 	for v, name := range []string{"valid", "noisy", tooFew, "no figure"} {
-		p.Marks = append(p.Marks, mark{chart.VerdictKey(chart.Verdict(v)), name})
+		p.Marks = append(p.Marks, series{Name: name, Key: chart.VerdictKey(chart.Verdict(v))})
 	}
 }
 
@@ -64,7 +64,8 @@ func gainRow(r row, along chart.Axis, unit string) chart.Row {
 		line.Note += " (" + text[1] + ")"
 	}
 	var s chart.Sample
-	g, form := r.gain(), r.form()
+	g := r.gain()
+	form := formOf(!r.broken() && len(r.fast) > 0, g.against, r.throughput)
 	switch {
 	case form == chart.Missing:
 	case r.baseline:
@@ -77,14 +78,7 @@ func gainRow(r row, along chart.Axis, unit string) chart.Row {
 	return chart.Interval(line, along, s, form, line.Note+", "+r.verdict(0))
 }
 
-// form returns the form of a row's mark.
-func (r row) form() chart.Verdict {
-	return formOf(!r.broken() && len(r.fast) > 0, r.gain().against, r.throughput)
-}
-
-// p99Form returns the form of the mark of a row's p99, whose cell has a verdict of its own.
-func (r row) p99Form() chart.Verdict { return formOf(r.hasP99(), r.against(stats.UnitP99), r.latency) }
-
+// formOf returns the form of a mark, by the verdict of its cell.
 func formOf(has bool, base against, c *lab.CellResult) chart.Verdict {
 	switch {
 	case !has:
@@ -125,7 +119,7 @@ func (p *panel) drawP99(rows []row) {
 			}
 			s.Lo, s.Hi = r.p99Range()
 		}
-		c.Rows = append(c.Rows, chart.Interval(line, along, s, r.p99Form(), line.Note))
+		c.Rows = append(c.Rows, chart.Interval(line, along, s, formOf(r.hasP99(), r.against(stats.UnitP99), r.latency), line.Note))
 	}
 	p.add(c, figure{Kind: "tail", Title: "Latency at a fixed rate",
 		Caption: "Left is better. p99 of all rounds; the line goes from the smallest round to the largest."},

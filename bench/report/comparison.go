@@ -147,21 +147,9 @@ func code(i int) string {
 	return string(rune('A' + i))
 }
 
-// repeats describes each A/A pair of a comparison. A pair is the same variant played
-// twice in every round: only chance or the machine causes a difference.
-func repeats(c *lab.ComparisonResult) []note {
-	var out []note
-	for i := range c.Cells {
-		second := &c.Cells[i]
-		if first := c.Against(second); second.Repeats != "" && first != nil {
-			out = append(out, pair(first, second))
-		}
-	}
-	return out
-}
-
-// pair describes one A/A pair by throughput, or by p99 at a set rate. The class is good
-// for no difference, bad for a difference, and warn if neither is known.
+// pair describes an A/A pair by throughput, or by p99 at a set rate. It is the same variant played twice in every
+// round: only chance or the machine causes a difference. The class is good for no difference, bad for a difference,
+// and warn if neither is known.
 func pair(first, second *lab.CellResult) note {
 	unit, what := stats.UnitEventsPerSec, "events/s"
 	if _, paced := first.Rate(); paced {

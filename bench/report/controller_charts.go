@@ -147,13 +147,8 @@ func drawPlays(p *panel, plays []*controller.Play) {
 	}
 }
 
-func seriesOf(p *controller.Play, name string) (found []controller.Series) {
-	for _, s := range p.Series {
-		if s.Name == name {
-			found = append(found, s)
-		}
-	}
-	return found
+func seriesOf(p *controller.Play, name string) []controller.Series {
+	return slices.DeleteFunc(slices.Clone(p.Series), func(s controller.Series) bool { return s.Name != name })
 }
 
 // verbs orders the colours of requests.

@@ -48,14 +48,8 @@ type panel struct {
 	ID, Title string
 	Notes     []string
 	Legend    []series
-	Marks     []mark
+	Marks     []series
 	Figures   []figure
-}
-
-// mark is an entry of the legend of an answer.
-type mark struct {
-	Key  template.HTML
-	Name string
 }
 
 // series is an entry of a legend.

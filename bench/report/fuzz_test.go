@@ -19,7 +19,7 @@ import (
 func FuzzFolder(f *testing.F) {
 	for _, o := range []*lab.Outcome{goldenRun(), fixture()} {
 		var run bytes.Buffer
-		if err := o.WriteJSON(&run); err != nil {
+		if err := lab.EncodeJSON(&run, o); err != nil {
 			f.Fatal(err)
 		}
 		env, err := json.Marshal(o.Env)
@@ -63,7 +63,7 @@ func FuzzFolder(f *testing.F) {
 // FuzzControllerResult: the result of a controller is refused, or its pages are written or refused.
 func FuzzControllerResult(f *testing.F) {
 	var whole bytes.Buffer
-	if err := controllerRun().WriteJSON(&whole); err != nil {
+	if err := lab.EncodeJSON(&whole, controllerRun()); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(whole.Bytes())

@@ -61,12 +61,13 @@ const eraseLine = "\r\x1b[K"
 
 // Show prints the progress. The lab calls it while no clock runs.
 func (s *Status) Show(p lab.Progress) {
-	if s.width != nil {
-		s.draw(progressLine(p))
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.width != nil {
+		fmt.Fprint(s.w, eraseLine+cut(progressLine(p), s.width()-1))
+		s.drawn = true
+		return
+	}
 	if !s.began {
 		s.began = true
 		if p.Done > 0 {
@@ -77,14 +78,6 @@ func (s *Status) Show(p lab.Progress) {
 		s.next = p.Spent.Truncate(quietFor) + quietFor
 		fmt.Fprintln(s.w, cut("watchlab: "+progressLine(p), textWidth))
 	}
-}
-
-// draw replaces the line of the terminal.
-func (s *Status) draw(line string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fmt.Fprint(s.w, eraseLine+cut(line, s.width()-1))
-	s.drawn = true
 }
 
 // cut shortens a line in its middle: its end names the rate.

@@ -41,7 +41,12 @@ func newVerdict(o run) verdict {
 	}
 	v.Notes = slices.Concat(v.Notes, shareNotes(o.Merged), cellNotes(others))
 	for _, c := range o.comparisons {
-		for _, n := range repeats(c.ComparisonResult) {
+		for i := range c.Cells {
+			first := c.Against(&c.Cells[i])
+			if c.Cells[i].Repeats == "" || first == nil {
+				continue
+			}
+			n := pair(first, &c.Cells[i])
 			if len(o.comparisons) > 1 {
 				n.Text = c.Family + ", " + c.Title + ": " + n.Text
 			}

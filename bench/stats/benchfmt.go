@@ -94,9 +94,11 @@ func (w *Writer) write(name string, iterations int, config []benchfmt.Config, un
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	res := &benchfmt.Result{
-		Config: slices.Concat(w.file, config), Name: benchfmt.Name(name + suffix(name, w.cfg.GOMAXPROCS)), Iters: iterations,
+	// `go test` omits the suffix -1. It is written nevertheless if the name itself ends like a suffix.
+	if procs := w.cfg.GOMAXPROCS; procs > 1 || procs == 1 && procsLike.MatchString(name) {
+		name += fmt.Sprintf("-%d", procs)
 	}
+	res := &benchfmt.Result{Config: slices.Concat(w.file, config), Name: benchfmt.Name(name), Iters: iterations}
 	units = slices.Clip(units)
 	for _, v := range values {
 		units = append(units, v.Unit)
@@ -132,15 +134,6 @@ func CheckName(name string) error {
 }
 
 var procsLike = regexp.MustCompile(`-[0-9]+$`)
-
-// suffix is -GOMAXPROCS. `go test` omits it for 1. It is written nevertheless if the
-// name itself ends like a suffix.
-func suffix(name string, procs int) string {
-	if procs > 1 || procs == 1 && procsLike.MatchString(name) {
-		return fmt.Sprintf("-%d", procs)
-	}
-	return ""
-}
 
 // File is the content of a benchfmt file.
 type File struct {

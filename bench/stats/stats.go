@@ -54,8 +54,7 @@ func Summarize(values []float64) Summary {
 		s.Lo, s.Hi = &b.Lo, &b.Hi
 	}
 	if len(values) > 1 && b.Center != 0 {
-		spread := math.Abs((quantile(sample.Values, 0.75) - quantile(sample.Values, 0.25)) / b.Center)
-		s.Spread = &spread
+		s.Spread = new(math.Abs((quantile(sample.Values, 0.75) - quantile(sample.Values, 0.25)) / b.Center))
 	}
 	return s
 }

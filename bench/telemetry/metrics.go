@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
 
@@ -54,14 +53,6 @@ func (m Metric) AllLabels() []string {
 
 // zeroThreshold is the largest value counted as zero: below the clock's resolution.
 const zeroThreshold = 1e-10
-
-// histogramOpts returns those of a histogram, which has native buckets beside the classic ones: 2^3 for each power of
-// two put a quantile within 4.5 %.
-func (m Metric) histogramOpts() prometheus.HistogramOpts {
-	return prometheus.HistogramOpts{
-		Name: m.Name, Help: m.Help, Buckets: m.Buckets, NativeHistogramBucketFactor: 1.1, NativeHistogramZeroThreshold: zeroThreshold,
-	}
-}
 
 // The metrics of a run. Counters and histograms include all rounds with their warm-up;
 // the figures of the results folder are of counted rounds only.
@@ -131,18 +122,16 @@ type Histogram int
 
 // series has the metric of each histogram, the value of the metric's own label (empty for none),
 // and the number of observed units per unit of the metric.
-var series []struct {
+var series []metricSeries
+
+type metricSeries struct {
 	Metric
 	label string
 	per   float64
 }
 
 func (m Metric) of(per float64, label string) Histogram {
-	series = append(series, struct {
-		Metric
-		label string
-		per   float64
-	}{m, label, per})
+	series = append(series, metricSeries{m, label, per})
 	return Histogram(len(series) - 1)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	dto "github.com/prometheus/client_model/go"
 )
 
@@ -129,18 +130,19 @@ type vectors struct {
 
 func newVectors(r prometheus.Registerer, metrics []Metric) vectors {
 	v := vectors{map[string]*prometheus.GaugeVec{}, map[string]*prometheus.CounterVec{}, map[string]*prometheus.HistogramVec{}}
+	f := promauto.With(r)
 	for _, m := range metrics {
 		opts, labels := prometheus.Opts{Name: m.Name, Help: m.Help}, m.AllLabels()
 		switch m.Kind {
 		case dto.MetricType_GAUGE:
-			v.gauges[m.Name] = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
-			r.MustRegister(v.gauges[m.Name])
+			v.gauges[m.Name] = f.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
 		case dto.MetricType_COUNTER:
-			v.counters[m.Name] = prometheus.NewCounterVec(prometheus.CounterOpts(opts), labels)
-			r.MustRegister(v.counters[m.Name])
+			v.counters[m.Name] = f.NewCounterVec(prometheus.CounterOpts(opts), labels)
 		case dto.MetricType_HISTOGRAM:
-			v.histograms[m.Name] = prometheus.NewHistogramVec(m.histogramOpts(), labels)
-			r.MustRegister(v.histograms[m.Name])
+			// Native buckets are beside the classic ones: 2^3 for each power of two put a quantile within 4.5 %.
+			v.histograms[m.Name] = f.NewHistogramVec(prometheus.HistogramOpts{
+				Name: m.Name, Help: m.Help, Buckets: m.Buckets, NativeHistogramBucketFactor: 1.1, NativeHistogramZeroThreshold: zeroThreshold,
+			}, labels)
 		}
 	}
 	return v

@@ -41,7 +41,7 @@ func everyMetric(t testing.TB) *Registry {
 	for _, m := range counters {
 		s.Add(m, 2, slices.Repeat([]string{"x"}, len(m.Labels))...)
 	}
-	s.Depth(func() int { return 5 })
+	s.Depth(func() (int, *int) { return 5, nil })
 	s.Look()
 	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
 	r.Progress(2, 0.25)
@@ -149,11 +149,11 @@ func TestDepth(t *testing.T) {
 	s := r.Set(ofRing)
 	depth := func() float64 { return find(t, r, queueDepth.Name).GetGauge().GetValue() }
 	var meanwhile func()
-	s.Depth(func() int {
+	s.Depth(func() (int, *int) {
 		if meanwhile != nil {
 			meanwhile()
 		}
-		return 5
+		return 5, nil
 	})
 	s.Look()
 	if n := depth(); n != 5 {
@@ -179,7 +179,7 @@ func TestPlayTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("test", "")
 		s := r.Set(ofRing)
-		s.Depth(func() int { return 0 })
+		s.Depth(func() (int, *int) { return 0, nil })
 		for _, want := range []float64{3, 6} {
 			stop := s.Clock()
 			time.Sleep(2 * time.Second)

@@ -97,8 +97,7 @@ type Set struct {
 	histograms []prometheus.Observer      // by Histogram; nil before the first value
 	verdict    lab.Verdict                // present one
 	began      time.Time                  // of the current play, or its last look; zero for none
-	depth      func() int                 // returns the queue depth; nil for no queue
-	backlog    *int                       // notifications that wait for handlers; nil if it is not known
+	depth      func() (int, *int)         // returns the queue depth and the handlers' backlog; nil for no queue
 	sampler    func(events int) *Sampling // selects the traced events of a round; nil for none
 	sampling   *Sampling
 }
@@ -222,20 +221,13 @@ func (s *Set) Judge(v lab.Verdict) {
 	s.set(verdict, 1, string(v.Status), string(v.Cause))
 }
 
-// Depth sets the function that [Set.Look] calls for the queue depth; nil resets the depth to 0. Look may
-// still be calling the previous function.
-func (s *Set) Depth(depth func() int) {
+// Depth sets the function that [Set.Look] calls for the queue depth, and the number of notifications that wait for
+// handlers, nil if it is not known; nil resets the depth to 0. Look may still be calling the previous function.
+func (s *Set) Depth(depth func() (queue int, backlog *int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.depth, s.backlog = depth, nil
+	s.depth = depth
 	s.set(queueDepth, 0)
-}
-
-// Backlog sets the notifications that wait for handlers; nil if it is not known.
-func (s *Set) Backlog(waiting *int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.backlog = waiting
 }
 
 // Look reads the queue depth. It may block on the queue's lock, so a scrape does not call it.
@@ -246,14 +238,14 @@ func (s *Set) Look() {
 	if depth == nil {
 		return
 	}
-	n := depth()
+	n, backlog := depth()
 	s.mu.Lock()
 	if s.depth == nil {
 		s.mu.Unlock()
 		return
 	}
 	s.set(queueDepth, float64(n))
-	playing, backlog := s.passed(false), s.backlog
+	playing := s.passed(false)
 	s.mu.Unlock()
 	if !playing {
 		return

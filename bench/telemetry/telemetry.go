@@ -24,6 +24,8 @@ import (
 	"time"
 	"unicode"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"watchlab/bench/lab"
 )
 
@@ -104,25 +106,15 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	s.exporter.startRun(ctx, opts.Run)
 	background, stop := context.WithCancel(context.Background())
 	s.stop, s.ended = stop, make(chan struct{})
-	go s.look(background)
-	return s, nil
-}
-
-// look reads the queue depths until ctx ends.
-func (s *Session) look(ctx context.Context) {
-	defer close(s.ended)
-	t := time.NewTicker(lookEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
+	go func() {
+		defer close(s.ended)
+		wait.UntilWithContext(background, func(context.Context) {
 			for _, set := range s.registry.Sets() {
 				set.Look()
 			}
-		}
-	}
+		}, lookEvery)
+	}()
+	return s, nil
 }
 
 // Server is the listener's; nil if there is none.

@@ -259,10 +259,10 @@ func TestStuckQueue(t *testing.T) {
 	asked, stuck := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(asked) })
 	set := s.registry.Set(Labels{Variant: "stuck"})
-	set.Depth(func() int {
+	set.Depth(func() (int, *int) {
 		once()
 		<-stuck
-		return 0
+		return 0, nil
 	})
 	<-asked
 	if value(scrape(t, s), "watchlab_queue_depth", `variant="stuck"`) != "0" {

@@ -272,7 +272,8 @@ func HTTPServer(l net.Listener, h http.Handler, connections int32) *http.Server 
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			if u, err := url.Parse("//" + req.Host); loopback && (err != nil || !isLoopback(u.Hostname())) {
+			u, err := url.Parse("//" + req.Host)
+			if loopback && (err != nil || u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback()) {
 				http.Error(w, "the server is on loopback only", http.StatusForbidden)
 				return
 			}
@@ -294,11 +295,6 @@ func HTTPServer(l net.Listener, h http.Handler, connections int32) *http.Server 
 		}
 	}
 	return s
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Kubeconfig holds what a client needs to connect.

@@ -43,7 +43,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	path := r.URL.Path
 	if resources.Handles(path) {
-		s.discovery.ServeHTTP(w, r)
+		s.registry.ServeHTTP(w, r)
 		return nil
 	}
 	switch strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(path, "/"), "/ping"), "/etcd") {
@@ -185,12 +185,6 @@ func warn(w http.ResponseWriter, warnings []string) {
 	}
 }
 
-func refused(code int32, reason metav1.StatusReason, message string) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,
-	}}
-}
-
 func notFound() error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
 }
@@ -202,7 +196,7 @@ func notAllowed() error {
 }
 
 func notAcceptable() error {
-	return refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+	return patch.Refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"only the following media types are accepted: "+strings.Join([]string{wire.ContentJSON, wire.ContentProtobuf, wire.ContentCBOR}, ", "))
 }
 

@@ -36,10 +36,6 @@ func (s *Server) Lags() []Lag {
 
 type connKey struct{}
 
-func withConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
-}
-
 // connOf returns the socket of a request, below TLS and the counting of bytes, or nil.
 func connOf(ctx context.Context) syscall.Conn {
 	c, _ := ctx.Value(connKey{}).(net.Conn)

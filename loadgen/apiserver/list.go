@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/source/stream"
@@ -166,11 +167,9 @@ func (req *request) unreadable(err error) error {
 	gr := req.resource.GVR.GroupResource()
 	_, text, _ := strings.Cut(err.Error(), "StorageError: ")
 	text = "StorageError: " + strings.Replace(text, "Key: /"+gr.Group, "Key: /registry/"+gr.Group, 1)
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
-		Message: fmt.Sprintf("failed to read one or more %s from the storage: %s", gr, text),
-		Details: &metav1.StatusDetails{Name: "list", Group: gr.Group, Kind: gr.Resource, Causes: []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Message: text}}},
-	}}
+	failed := patch.Refused(http.StatusInternalServerError, metav1.StatusReasonStoreReadError, fmt.Sprintf("failed to read one or more %s from the storage: %s", gr, text))
+	failed.ErrStatus.Details = &metav1.StatusDetails{Name: "list", Group: gr.Group, Kind: gr.Resource, Causes: []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Message: text}}}
+	return failed
 }
 
 func (s *Server) list(req *request, q *query) error {

@@ -41,6 +41,7 @@
 package apiserver
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -99,7 +100,6 @@ type Options struct {
 type Server struct {
 	opts       Options
 	registry   *resources.Registry
-	discovery  *resources.Discovery
 	editor     *patch.Editor
 	budget     *store.Budget
 	storms     []*collection // in the order of Open
@@ -164,7 +164,6 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	if opts.Changed != nil {
 		s.builtin(namespaceResource)
 	}
-	s.discovery = resources.NewDiscovery(s.registry)
 	s.handler = s
 	if opts.Wrap != nil {
 		s.handler = opts.Wrap(s)
@@ -196,7 +195,7 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) (url string, err erro
 		return "", errors.Join(fmt.Errorf("apiserver: %w: started already", ErrState), l.Close())
 	}
 	s.http = HTTPServer(l, s.handler, 0) // The number of watches is the client's.
-	s.http.ConnContext = withConn
+	s.http.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
 	s.http.ErrorLog = log.New(io.Discard, "", 0) // Clients that go away are nothing to write about.
 	counted := &listener{Listener: l, server: s}
 	if config == nil {

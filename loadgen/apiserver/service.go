@@ -70,11 +70,7 @@ func NewService(opts ServiceOptions) (*Service, error) {
 		}
 	}
 	// Faults of the stream are marks of the storm: they happen at the storm's time.
-	marks := s.Set.MarkFaults()
-	for i := range marks {
-		marks[i].At = fault.Duration(float64(marks[i].At) / s.Speed)
-	}
-	s.Faults = slices.Concat(marks, s.Faults)
+	s.Faults = slices.Concat(s.Set.MarkFaults(s.Speed), s.Faults)
 	budget := store.NewBudget(0)
 	for _, st := range s.Set.Storms {
 		p, err := PrepareWith(st, budget)

@@ -63,7 +63,9 @@ func (s *Server) post(req *request) error {
 }
 
 // invalid is the error of a field where a real server has a plain one.
-func invalid(err *field.Error) error { return refused(http.StatusInternalServerError, "", err.Error()) }
+func invalid(err *field.Error) error {
+	return patch.Refused(http.StatusInternalServerError, "", err.Error())
+}
 
 // bind assigns a pod to a node.
 func (s *Server) bind(req *request, b *v1.Binding) error {

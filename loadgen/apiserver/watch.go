@@ -95,37 +95,33 @@ func (w *watcher) fail(err error) {
 	}
 }
 
-// write writes whole frames to an answer.
-func (w *watcher) write(to io.Writer, b []byte) error {
-	w.writing.Store(true)
-	defer w.writing.Store(false)
-	_, err := to.Write(b)
-	return err
-}
-
-// send writes whole frames and flushes.
-func (w *watcher) send(b []byte) error {
+// write writes whole frames to an answer and flushes them, if there are any.
+func (w *watcher) write(to io.Writer, b []byte, flush func() error) error {
 	if len(b) == 0 {
 		return nil
 	}
-	return w.flush(w.write(w.w, b))
-}
-
-func (w *watcher) flush(err error) error {
-	if err != nil {
-		return err
-	}
 	w.writing.Store(true)
 	defer w.writing.Store(false)
-	return w.out.Flush()
+	if _, err := to.Write(b); err != nil {
+		return err
+	}
+	return flush()
 }
 
-// sendEvents is send for events: members, if the watch takes those.
+// send writes whole frames and flushes.
+func (w *watcher) send(b []byte) error { return w.write(w.w, b, w.out.Flush) }
+
+// sendEvents is send for events up to w.at: members, if the watch takes those.
 func (w *watcher) sendEvents(b []byte) error {
-	if w.zipped == nil || len(b) == 0 {
-		return w.send(b)
+	to := w.w
+	if w.zipped != nil {
+		to = w.zipped.ResponseWriter
 	}
-	return w.flush(w.write(w.zipped.ResponseWriter, b))
+	err := w.write(to, b, w.out.Flush)
+	if err == nil {
+		w.sent.Store(w.at)
+	}
+	return err
 }
 
 func (w *watcher) initial(start stream.Start) error {
@@ -147,7 +143,7 @@ func (w *watcher) initial(start stream.Start) error {
 			w.scratch = wire.AppendEvent(w.scratch, w.form.Media(), watch.Added, object)
 			if len(w.scratch) >= writeSize {
 				// All initial events are one flush: a real server's cache has them ready.
-				if err := w.write(w.w, w.scratch); err != nil {
+				if err := w.write(w.w, w.scratch, func() error { return nil }); err != nil {
 					return err
 				}
 				w.scratch = w.scratch[:0]
@@ -245,7 +241,7 @@ func (w *watcher) events(upto uint64) error {
 		}
 		w.at = upto
 		w.follower.Seen(upto, 0)
-		return w.wrote(w.sendEvents(frames))
+		return w.sendEvents(frames)
 	}
 	w.scratch = w.scratch[:0]
 	for w.at < upto && len(w.scratch) < writeSize {
@@ -255,14 +251,7 @@ func (w *watcher) events(upto uint64) error {
 		w.at++
 	}
 	w.follower.Seen(w.at, 0)
-	return w.wrote(w.sendEvents(w.scratch))
-}
-
-func (w *watcher) wrote(err error) error {
-	if err == nil {
-		w.sent.Store(w.at)
-	}
-	return err
+	return w.sendEvents(w.scratch)
 }
 
 // filter appends the event after a position as the watch sees it: ADDED if the object
@@ -305,27 +294,16 @@ func (w *watcher) event(t watch.EventType, object []byte) {
 
 // append appends the event after a position with the given type.
 func (w *watcher) append(at uint64, t watch.EventType, e *storm.Event) error {
-	switch {
-	case w.converts:
-		object, err := w.object(e)
-		if err != nil {
-			return err
-		}
-		w.event(t, object)
-	case t == e.Type:
+	if t == e.Type && !w.converts {
 		frame, _, err := w.log.Frames(w.encoder, w.form, w.zipped != nil, at, at+1)
-		if err != nil {
-			return err
-		}
 		w.scratch = append(w.scratch, frame...)
-	default:
-		object, err := w.log.Object(w.encoder, w.form, e)
-		if err != nil {
-			return err
-		}
+		return err
+	}
+	object, err := w.object(e)
+	if err == nil {
 		w.event(t, object)
 	}
-	return nil
+	return err
 }
 
 // bookmark returns a bookmark, annotated if it ends the initial events.

@@ -321,7 +321,8 @@ func (i *Injector) refuse(r *request) (failure, bool) {
 		if f.traits.window {
 			return f.Name == Conflict && slices.Contains([]string{"update", "patch", "delete"}, r.Verb) || f.Name == NoWatchList && r.initial()
 		}
-		return f.Name != Gone || r.resumes()
+		// It continues from an earlier answer.
+		return f.Name != Gone || r.needsHistory() && r.version > 0 || r.Query.Get("continue") != ""
 	})
 	if hit {
 		return answer, true
@@ -356,12 +357,6 @@ func (i *Injector) open(w *watcher) {
 			w.mu.Unlock()
 		}
 	}
-}
-
-func (i *Injector) close(w *watcher) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.watches, w)
 }
 
 // Wrap returns a handler that injects faults into the answers of h. Without faults it is h, whose watches may then send

@@ -28,18 +28,6 @@ type request struct {
 	version uint64 // resourceVersion of the query; 0 for none
 }
 
-// read parses a request. It returns false if the path is not below a resource.
-func read(r *http.Request) (*request, bool) {
-	line, ok := wire.ParseRequest(r)
-	version, _ := strconv.ParseUint(line.Query.Get("resourceVersion"), 10, 64)
-	return &request{http: r, Request: line, version: version}, ok
-}
-
-// resumes reports whether the request continues from an earlier answer.
-func (r *request) resumes() bool {
-	return r.needsHistory() && r.version > 0 || r.Query.Get("continue") != ""
-}
-
 // initial reports whether the request is a watch that asks for the initial state.
 func (r *request) initial() bool {
 	return r.Verb == "watch" && r.Query.Get("sendInitialEvents") == "true"
@@ -74,10 +62,7 @@ func (i *Injector) register(h http.Handler, r *request) {
 	}
 	example := r.http.Clone(i.ctx)
 	example.Method, example.Body, example.ContentLength = http.MethodGet, http.NoBody, 0
-	example.URL = &url.URL{Path: "/apis/" + r.Resource.GroupVersion().String() + "/" + r.Resource.Resource, RawQuery: "limit=1"}
-	if r.Resource.Group == "" {
-		example.URL.Path = "/api/" + r.Resource.Version + "/" + r.Resource.Resource
-	}
+	example.URL = &url.URL{Path: wire.Path{Resource: r.Resource}.String(), RawQuery: "limit=1"}
 	example.RequestURI = example.URL.RequestURI()
 	example.Header.Set("Accept", wire.ContentJSON)
 	for _, name := range []string{"Accept-Encoding", "Content-Type", "Content-Length"} {

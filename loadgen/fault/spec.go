@@ -125,9 +125,6 @@ var aimed = []traits{
 	{name: NoWatchList, duration: time.Minute, timed: true, window: true, answer: withoutWatchList},
 }
 
-// writes reports whether the fault writes frames of its own.
-func (t *traits) writes() bool { return t.ends == endNot && !t.lasts }
-
 // Names returns the faults that need no aim.
 func Names() []Name {
 	names := make([]Name, len(all))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -27,11 +28,13 @@ const (
 
 // serve serves one request.
 func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Request) {
-	r, ok := read(hr)
+	line, ok := wire.ParseRequest(hr)
 	if !ok {
 		h.ServeHTTP(rw, hr)
 		return
 	}
+	r := &request{http: hr, Request: line}
+	r.version, _ = strconv.ParseUint(line.Query.Get("resourceVersion"), 10, 64)
 	if i.hooks.Client != nil {
 		r.client = i.hooks.Client(hr.Context())
 	}
@@ -77,7 +80,9 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 	func() {
 		defer func() {
 			w.end(endHandler)
-			i.close(w)
+			i.mu.Lock()
+			delete(i.watches, w)
+			i.mu.Unlock()
 			w.injecting.Wait()
 		}()
 		h.ServeHTTP(w, hr.WithContext(ctx))
@@ -318,8 +323,8 @@ func (w *watcher) Write(b []byte) (int, error) {
 			err = w.control.Flush()
 		}
 		for _, s := range triggered {
-			switch writes := w.inj.faults[s.spec].writes(); {
-			case !writes:
+			switch f := &w.inj.faults[s.spec]; {
+			case f.ends != endNot || f.lasts: // It writes no frames of its own.
 				w.inject(s)
 			case err == nil:
 				w.writeFault(s)

@@ -29,13 +29,6 @@ type addresses struct {
 
 const podNetwork = "10.0.0.0/10"
 
-func newAddresses() addresses {
-	return addresses{
-		used: map[netip.Addr]bool{}, of: map[types.UID][]netip.Addr{}, next: map[netip.Prefix]netip.Addr{},
-		hosts: map[string]netip.Addr{}, host: netip.AddrFrom4([4]byte{172, 16, 0, 1}),
-	}
-}
-
 // account keeps the addresses that a pod has by its status, and frees those of one that is gone.
 func (a *addresses) account(o *object, pod *corev1.Pod) {
 	if o.gone {

@@ -21,34 +21,33 @@ import (
 // errScope is the error of a cluster-scoped object that names an owner in a namespace.
 var errScope = errors.New("cluster-scoped objects cannot refer to namespaced owners")
 
-// own updates the index of dependents. Owners that the object had may have waited for it.
+// own updates the index of dependents.
 func (c *Cluster) own(o *object, m metav1.Object) {
-	uid := m.GetUID()
 	if o.meta != nil {
-		for _, ref := range o.meta.GetOwnerReferences() {
-			delete(c.owned[ref.UID], uid)
-			if owner := c.objects[ref.UID]; owner != nil {
-				c.finish(owner)
-			}
-		}
+		c.disown(o)
 	}
 	for _, ref := range m.GetOwnerReferences() {
 		if c.owned[ref.UID] == nil {
 			c.owned[ref.UID] = map[types.UID]*object{}
 		}
-		c.owned[ref.UID][uid] = o
+		c.owned[ref.UID][m.GetUID()] = o
 	}
 }
 
-// forget drops an object that is gone. Its dependents follow, and its owners may have waited for it.
-func (c *Cluster) forget(o *object) {
-	uid := o.meta.GetUID()
+// disown takes an object from its owners, which may have waited for that.
+func (c *Cluster) disown(o *object) {
 	for _, ref := range o.meta.GetOwnerReferences() {
-		delete(c.owned[ref.UID], uid)
+		delete(c.owned[ref.UID], o.meta.GetUID())
 		if owner := c.objects[ref.UID]; owner != nil {
 			c.finish(owner)
 		}
 	}
+}
+
+// forget drops an object that is gone. Its dependents follow.
+func (c *Cluster) forget(o *object) {
+	uid := o.meta.GetUID()
+	c.disown(o)
 	delete(c.objects, uid)
 	delete(c.unresolved, o)
 	delete(c.pending, o)

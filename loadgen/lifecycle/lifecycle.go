@@ -18,6 +18,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sort"
 	"sync"
@@ -138,7 +139,11 @@ func New(opts Options) *Cluster {
 		rng:     rand.New(rand.NewPCG(uint64(opts.Seed), 0)),
 		objects: map[types.UID]*object{}, owned: map[types.UID]map[types.UID]*object{}, unresolved: map[*object]bool{},
 		loads: map[string]*load{}, repellers: map[*object]bool{}, pending: map[*object]bool{},
-		spaces: map[string]labels.Set{}, late: map[string]bool{}, addresses: newAddresses(),
+		spaces: map[string]labels.Set{}, late: map[string]bool{},
+		addresses: addresses{
+			used: map[netip.Addr]bool{}, of: map[types.UID][]netip.Addr{}, next: map[netip.Prefix]netip.Addr{},
+			hosts: map[string]netip.Addr{}, host: netip.AddrFrom4([4]byte{172, 16, 0, 1}),
+		},
 	}
 	functions := c.functions()
 	for _, s := range opts.Stages {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -37,16 +38,14 @@ var builtin embed.FS
 // Stage changes the objects of a kind some time after they match. Of several stages that match, one is drawn
 // by its weight.
 type Stage struct {
-	Name   string
-	kind   schema.GroupKind
-	always bool // it has a selector
-	match  []requirement
-	labels map[string]string
-	notes  map[string]string // annotations
-	weight source
-	delay  source // in milliseconds
-	upTo   source // with jitter
-	steps  []step
+	Name     string
+	kind     schema.GroupKind
+	selector *v1alpha1.StageSelector
+	match    []requirement // its expressions
+	weight   source
+	delay    source // in milliseconds
+	upTo     source // with jitter
+	steps    []step
 }
 
 // source is a number, unless an expression finds another one.
@@ -133,8 +132,7 @@ func newStage(f *v1alpha1.Stage) (s Stage, err error) {
 		group = ""
 	}
 	s.kind = schema.GroupKind{Group: group, Kind: spec.ResourceRef.Kind}
-	if s.always = spec.Selector != nil; s.always {
-		s.labels, s.notes = spec.Selector.MatchLabels, spec.Selector.MatchAnnotations
+	if s.selector = spec.Selector; s.selector != nil {
 		for _, e := range spec.Selector.MatchExpressions {
 			q := v1alpha1.SelectorJQ{Key: e.Key, Operator: e.Operator, Values: e.Values} //nolint:staticcheck // Stages of before KWOK v0.8 have it.
 			if e.JQ != nil {
@@ -279,15 +277,9 @@ func results(code *gojq.Code, content map[string]any) (out []string) {
 }
 
 func (s *Stage) matches(o *object, content map[string]any) bool {
-	if !s.always {
+	all := func(wanted, have labels.Set) bool { return wanted.AsSelectorPreValidated().Matches(have) }
+	if s.selector == nil || !all(s.selector.MatchLabels, o.meta.GetLabels()) || !all(s.selector.MatchAnnotations, o.meta.GetAnnotations()) {
 		return false
-	}
-	for wanted, have := range map[*map[string]string]map[string]string{&s.labels: o.meta.GetLabels(), &s.notes: o.meta.GetAnnotations()} {
-		for name, value := range *wanted {
-			if got, ok := have[name]; !ok || got != value {
-				return false
-			}
-		}
 	}
 	for _, r := range s.match {
 		values := results(r.key, content)

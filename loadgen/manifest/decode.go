@@ -42,7 +42,8 @@ func decodeAll(source string, data []byte, lenient bool) (objects []Object, errs
 		some, faults := d.decode(source, lenient)
 		objects = append(objects, some...)
 		for _, err := range faults {
-			errs = append(errs, d.fail(source, err))
+			text, line := plainText(err) // the parser's line; without one, the document's first
+			errs = append(errs, &Error{File: source, Line: d.line + max(line-1, 0), Err: fmt.Errorf("%w: %s", ErrManifest, text)})
 		}
 	}
 	return objects, errs
@@ -259,10 +260,4 @@ func typed(o runtime.Object, source string, line int, lenient bool) (Object, err
 		o.GetObjectKind().SetGroupVersionKind(kind)
 	}
 	return Object{Object: o, Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName(), Source: source, Line: line}, nil
-}
-
-// fail adds a line number to an error: that of the parser, else the document's first line.
-func (d document) fail(source string, err error) error {
-	text, line := plainText(err)
-	return &Error{File: source, Line: d.line + max(line-1, 0), Err: fmt.Errorf("%w: %s", ErrManifest, text)}
 }

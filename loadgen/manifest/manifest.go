@@ -27,6 +27,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,6 +87,17 @@ func (o Object) Unstructured() (*unstructured.Unstructured, error) {
 func Ordered(objects []Object) []Object {
 	rank := map[string]int{"CustomResourceDefinition": -2, "Namespace": -1}
 	return slices.SortedStableFunc(slices.Values(objects), func(a, b Object) int { return rank[a.Kind.Kind] - rank[b.Kind.Kind] })
+}
+
+// BuiltIn returns the names, without their endings, of embedded files that match a pattern, but for some.
+func BuiltIn(files fs.FS, pattern string, but ...string) (names []string) {
+	paths, _ := fs.Glob(files, pattern) // The pattern is a constant.
+	for _, p := range paths {
+		if name, _, _ := strings.Cut(path.Base(p), "."); !slices.Contains(but, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func position(source string, line int) string {

@@ -10,7 +10,6 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -165,7 +164,11 @@ func (p *process) end() {
 func (p *process) send(s *storm.Storm, o Options) error {
 	head := *s
 	head.Events = nil
-	typed := !slices.ContainsFunc(s.Events, func(e storm.Event) bool { return !isMessage(e.Object) })
+	typed := true
+	for _, e := range s.Events {
+		_, is := e.Object.(message)
+		typed = typed && is
+	}
 	if err := p.call("Prepare", preparation{head, len(s.Events), typed, o}, nil); err != nil {
 		return err
 	}
@@ -199,11 +202,6 @@ func (p *process) send(s *storm.Storm, o Options) error {
 		return err
 	}
 	return p.call("Encode", 0, nil)
-}
-
-func isMessage(o runtime.Object) bool {
-	_, is := o.(message)
-	return is
 }
 
 func marshal(o runtime.Object, typed bool) ([]byte, error) {

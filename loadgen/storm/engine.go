@@ -44,7 +44,7 @@ type plan struct {
 	streams    []*stream
 	lifecycles []lifecycle
 	updates    []updates
-	marks      []planMark
+	marks      []Step        // in order of time
 	end        time.Duration // end of the storm: no event happens at end or later
 }
 
@@ -84,20 +84,6 @@ type updates struct {
 	states    []uint8 // states of each key, in turn
 }
 
-type planMark struct {
-	kind Kind
-	at   time.Duration
-}
-
-// engine yields the steps of a plan in order of time: it merges the sorted steps of all lifecycles with the
-// series, which it computes step by step.
-type engine struct {
-	plan       *plan
-	lifecycles []Step // those left
-	series     []series
-	marks      []planMark // those left
-}
-
 // series is the state of an [updates].
 type series struct {
 	*updates
@@ -109,24 +95,6 @@ type series struct {
 	offset int64
 	turns  []uint8 // index of each key's next state
 	gap    float64 // mean time between two events in ns
-}
-
-func newEngine(p *plan, seed uint64) *engine {
-	seed = mix(seed)
-	e := &engine{plan: p, lifecycles: p.lifecycleSteps(seed), marks: p.marks}
-	for i := range p.updates {
-		s := newSeries(&p.updates[i], mix(seed+uint64(i)))
-		s.rng, s.at = mix(seed^uint64(i+1)<<32), s.from
-		switch {
-		case s.n == 0 || s.atOnce == 0 && s.perSecond <= 0:
-			s.at = never
-		case s.atOnce == 0:
-			s.next(p.end)
-		}
-		e.series = append(e.series, s)
-	}
-	slices.SortStableFunc(e.marks, func(a, b planMark) int { return cmp.Compare(a.at, b.at) })
-	return e
 }
 
 // lifecycleSteps returns the steps of all lifecycles in order of time.
@@ -182,26 +150,26 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// next stores the next step in s; it returns false at the end. It does not allocate.
-func (e *engine) next(s *Step) bool {
+// Next stores the next step in s; false at the end. It does not allocate.
+func (g *Generator) Next(s *Step) bool {
 	at, from := never, -1
-	if len(e.lifecycles) > 0 {
-		at = e.lifecycles[0].At
+	if len(g.lifecycles) > 0 {
+		at = g.lifecycles[0].At
 	}
-	for i := range e.series {
-		if t := e.series[i].at; t < at {
+	for i := range g.series {
+		if t := g.series[i].at; t < at {
 			at, from = t, i
 		}
 	}
 	switch {
-	case len(e.marks) > 0 && e.marks[0].at <= at && e.marks[0].at < e.plan.end:
-		*s = Step{At: e.marks[0].at, Kind: e.marks[0].kind}
-		e.marks = e.marks[1:]
+	case len(g.marks) > 0 && g.marks[0].At <= at && g.marks[0].At < g.plan.end:
+		*s = g.marks[0]
+		g.marks = g.marks[1:]
 	case from >= 0:
-		e.series[from].take(s, e.plan.end)
+		g.series[from].take(s, g.plan.end)
 	case at < never:
-		*s = e.lifecycles[0]
-		e.lifecycles = e.lifecycles[1:]
+		*s = g.lifecycles[0]
+		g.lifecycles = g.lifecycles[1:]
 	default:
 		return false
 	}

@@ -17,9 +17,14 @@ import (
 //
 // Initial objects are not events; see [Generator.Initial]. A Generator is not safe for
 // concurrent use.
+//
+// It merges the sorted steps of all lifecycles with the series, which it computes step by step.
 type Generator struct {
-	engine *engine
-	phases []Phase
+	plan       *plan
+	phases     []Phase
+	lifecycles []Step // those left
+	series     []series
+	marks      []Step // those left
 }
 
 // Generator returns a generator. The seed decides everything random. The error is that of
@@ -28,21 +33,31 @@ func (p *Profile) Generator(seed int64) (*Generator, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	plan := p.kind.plan(p, namer{p.Nodes}, mix(uint64(seed)))
+	random := mix(uint64(seed))
+	plan := p.kind.plan(p, namer{p.Nodes}, random)
 	plan.end = p.Length()
 	from, to := p.stormFrom(), p.stormTo()
-	phases := slices.DeleteFunc([]Phase{{"baseline", 0, from}, {"storm", from, to}, {"drain", to, plan.end}},
+	g := &Generator{plan: plan, lifecycles: plan.lifecycleSteps(random), marks: plan.marks}
+	g.phases = slices.DeleteFunc([]Phase{{"baseline", 0, from}, {"storm", from, to}, {"drain", to, plan.end}},
 		func(ph Phase) bool { return ph.To <= ph.From })
-	return &Generator{newEngine(plan, uint64(seed)), phases}, nil
+	for i := range plan.updates {
+		s := newSeries(&plan.updates[i], mix(random+uint64(i)))
+		s.rng, s.at = mix(random^uint64(i+1)<<32), s.from
+		switch {
+		case s.n == 0 || s.atOnce == 0 && s.perSecond <= 0:
+			s.at = never
+		case s.atOnce == 0:
+			s.next(plan.end)
+		}
+		g.series = append(g.series, s)
+	}
+	return g, nil
 }
-
-// Next stores the next step in s; false at the end. It does not allocate.
-func (g *Generator) Next(s *Step) bool { return g.engine.next(s) }
 
 // Resources returns the resources of the streams. Pipelines play the first one by default.
 func (g *Generator) Resources() []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
-	for _, s := range g.engine.plan.streams {
+	for _, s := range g.plan.streams {
 		out = append(out, s.resource.gvr)
 	}
 	return out
@@ -50,7 +65,7 @@ func (g *Generator) Resources() []schema.GroupVersionResource {
 
 // Initial yields the objects that exist at the start, as ADDED steps at time 0.
 func (g *Generator) Initial(yield func(Step) bool) {
-	for i, st := range g.engine.plan.streams {
+	for i, st := range g.plan.streams {
 		for k := range st.initial {
 			if !yield(Step{Key: int32(k), Stream: uint8(i)}) {
 				return
@@ -67,7 +82,7 @@ func (p *Profile) Set(seed int64) (*Set, error) {
 		return nil, err
 	}
 	set := &Set{Name: p.Name(), Phases: g.phases}
-	streams := g.engine.plan.streams
+	streams := g.plan.streams
 	indexes := make([][]int32, len(streams)) // KeyIndex of each key plus 1; 0 means not seen yet
 	for i, st := range streams {
 		s := &Storm{Name: set.Name, Resource: st.resource.gvr, Kind: st.resource.gvk}

@@ -52,8 +52,7 @@ func newMemo[T any](n int, compute func(i int) T) memo[T] {
 
 func (m *memo[T]) at(i int) T {
 	if m.values[i] == nil {
-		v := m.compute(i)
-		m.values[i] = &v
+		m.values[i] = new(m.compute(i))
 	}
 	return *m.values[i]
 }
@@ -122,9 +121,8 @@ func ip(net, i int) string {
 
 // controlledBy returns the owner references of a controller's object.
 func controlledBy(apiVersion, kind, name string, uid types.UID) []metav1.OwnerReference {
-	yes := true
 	return []metav1.OwnerReference{{
-		APIVersion: apiVersion, Kind: kind, Name: name, UID: uid, Controller: &yes, BlockOwnerDeletion: &yes,
+		APIVersion: apiVersion, Kind: kind, Name: name, UID: uid, Controller: new(true), BlockOwnerDeletion: new(true),
 	}}
 }
 
@@ -411,12 +409,10 @@ func newEndpointSlices(names namer, services, endpoints, perSlice int, seed uint
 				ep := *e.template.Endpoints[0].DeepCopy()
 				number := first + i
 				ep.Addresses = []string{ip(10, number)}
-				node := names.node(number % max(names.nodes, 1))
-				ep.NodeName = &node
+				ep.NodeName = new(names.node(number % max(names.nodes, 1)))
 				ep.TargetRef.Name = "web-" + suffix(mix(uint64(number)), 10) + "-" + base27(uint64(number), 5)
 				if state > 0 && i == (state*7)%n {
-					ready := false
-					ep.Conditions.Ready = &ready
+					ep.Conditions.Ready = new(false)
 				}
 				states[state] = append(states[state], ep)
 			}

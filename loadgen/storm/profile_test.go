@@ -344,7 +344,7 @@ func TestMarkFaults(t *testing.T) {
 	p.Relists = 2
 	set := setOf(t, p, 1)
 	s := set.Storms[0]
-	got := set.MarkFaults()
+	got := set.MarkFaults(1)
 	if len(got) != 2 || len(s.Marks) != 2 {
 		t.Fatalf("%d faults, %d marks", len(got), len(s.Marks))
 	}
@@ -357,7 +357,7 @@ func TestMarkFaults(t *testing.T) {
 			t.Errorf("relist %d at %v, want the last event before %v", i, at, want)
 		}
 	}
-	if got := setOf(t, small(t, "resync"), 1).MarkFaults(); got != nil {
+	if got := setOf(t, small(t, "resync"), 1).MarkFaults(1); got != nil {
 		t.Errorf("a resync is no fault: %v", got)
 	}
 }

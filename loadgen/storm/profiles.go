@@ -304,7 +304,7 @@ func relist(p *Profile, names namer, seed uint64) *plan {
 	pl := statusUpdates(p, names, seed)
 	for i := range p.Relists {
 		at := p.stormFrom() + p.Storm*time.Duration(2*i+1)/time.Duration(2*p.Relists)
-		pl.marks = append(pl.marks, planMark{kind: RelistStep, at: at})
+		pl.marks = append(pl.marks, Step{Kind: RelistStep, At: at})
 	}
 	return pl
 }
@@ -314,7 +314,7 @@ func relist(p *Profile, names namer, seed uint64) *plan {
 func resync(p *Profile, names namer, seed uint64) *plan {
 	pl := statusUpdates(p, names, seed)
 	for at := p.stormFrom() + p.Period/2; at < p.stormTo(); at += p.Period {
-		pl.marks = append(pl.marks, planMark{kind: ResyncStep, at: at})
+		pl.marks = append(pl.marks, Step{Kind: ResyncStep, At: at})
 	}
 	return pl
 }
@@ -354,15 +354,11 @@ func endpointChanges(p *Profile, names namer, seed uint64) *plan {
 	each := min(p.PerService, p.Pods)
 	slices := newEndpointSlices(names, (p.Pods+each-1)/each, each, p.PerSlice, seed)
 	n := slices.len()
-	states := []uint8{1, 2, 3, 0}
+	slow := p.background(0, n, 1, 2, 3, 0)
+	fast := slow
+	fast.from, fast.to, fast.perSecond = p.stormFrom(), p.stormTo(), p.ChangesPerSecond
 	return &plan{
 		streams: []*stream{{resource: sliceResource, objects: slices, initial: n}},
-		updates: []updates{
-			p.background(0, n, states...),
-			{
-				n: int32(n), skew: p.Skew, from: p.stormFrom(), to: p.stormTo(),
-				perSecond: p.ChangesPerSecond, poisson: true, states: states,
-			},
-		},
+		updates: []updates{slow, fast},
 	}
 }

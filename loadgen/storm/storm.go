@@ -78,16 +78,15 @@ type Phase struct {
 }
 
 // MarkFaults returns the relists of the first storm as faults, for a server that plays the set
-// to any client. Pipelines handle marks themselves.
-func (s *Set) MarkFaults() []fault.Spec {
+// to any client so many times as fast. Pipelines handle marks themselves.
+func (s *Set) MarkFaults(speed float64) (out []fault.Spec) {
 	if len(s.Storms) == 0 {
 		return nil
 	}
-	var out []fault.Spec
 	first := s.Storms[0]
 	for _, m := range first.Marks {
 		if m.Type == MarkRelist && m.After > 0 {
-			out = append(out, fault.Spec{Name: fault.Relist, At: fault.Duration(first.Events[m.After-1].At)})
+			out = append(out, fault.Spec{Name: fault.Relist, At: fault.Duration(float64(first.Events[m.After-1].At) / speed)})
 		}
 	}
 	return out

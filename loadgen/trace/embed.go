@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/storm"
 )
 
@@ -23,13 +24,9 @@ const (
 
 // Names returns the names of the built-in recordings, sorted, such as recorded-nodeloss.
 func Names() []string {
-	entries, err := fs.ReadDir(recorded, folder)
-	if err != nil {
-		return nil
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, prefix+strings.TrimSuffix(e.Name(), ".jsonl.zst"))
+	names := manifest.BuiltIn(recorded, folder+"/*")
+	for i := range names {
+		names[i] = prefix + names[i]
 	}
 	slices.Sort(names)
 	return names

@@ -40,8 +40,7 @@ func Inspect(ctx context.Context, name string, in *Input) (*Summary, error) {
 	s.Finish()
 	s.FirstNs = max(s.FirstNs, 0)
 	if in.Format() == TraceFormat {
-		h := in.Header()
-		s.Header = &h
+		s.Header = new(in.Header())
 	}
 	s.Stored, s.Text = in.Sizes()
 	for _, e := range in.Faults {

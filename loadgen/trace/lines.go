@@ -55,7 +55,7 @@ func newLines(file *counter, name string) *lines {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		l.by = "gzip"
 		z, err = gzip.NewReader(l.in)
-	case isZstd(magic):
+	case string(magic) == "\x28\xb5\x2f\xfd", len(magic) == 4 && magic[0]>>4 == 5 && string(magic[1:]) == "\x2a\x4d\x18": // a frame, a skippable one
 		l.by = "zstd"
 		// One worker needs no goroutines, which would leak: a Reader has no Close.
 		z, err = zstd.NewReader(l.in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
@@ -79,11 +79,6 @@ func (l *lines) cause(err error) error {
 		return truncated("unexpected end of %s stream", l.by)
 	}
 	return fmt.Errorf("%w: the %s data is invalid: %w", ErrCorrupt, l.by, err)
-}
-
-// isZstd reports whether a file starts with a frame of zstd, or with a skippable one.
-func isZstd(magic []byte) bool {
-	return string(magic) == "\x28\xb5\x2f\xfd" || len(magic) == 4 && magic[0]>>4 == 5 && string(magic[1:]) == "\x2a\x4d\x18"
 }
 
 // next returns the next line in newly allocated memory, and io.EOF after the last one. Any other

@@ -193,12 +193,6 @@ func knownType(t watch.EventType) bool {
 
 // plain reports whether the resource has letters, digits, dashes, dots and underscores only.
 func (r Resource) plain() bool {
-	for _, s := range []string{r.Group, r.Version, r.Resource, r.Kind} {
-		if strings.ContainsFunc(s, func(c rune) bool {
-			return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_')
-		}) {
-			return false
-		}
-	}
-	return true
+	const allowed = "-._0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	return strings.Trim(r.Group+r.Version+r.Resource+r.Kind, allowed) == ""
 }

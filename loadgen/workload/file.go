@@ -32,14 +32,7 @@ const (
 )
 
 // Names returns the built-in workloads.
-func Names() []string {
-	files, _ := builtin.ReadDir("builtin") // embedded
-	var names []string
-	for _, f := range files {
-		names = append(names, strings.TrimSuffix(f.Name(), ".yaml"))
-	}
-	return names
-}
+func Names() []string { return manifest.BuiltIn(builtin, "builtin/*.yaml") }
 
 // Read reads a built-in workload or a YAML file:
 //

@@ -191,7 +191,11 @@ func (c *change) patches(n, i int, o map[string]any) (all []any) {
 	for _, s := range c.set {
 		value := Fill(s.values[n%len(s.values)], func(text string) string { return replace(replace(text, "n", n), "i", i) })
 		if op, _ := inList(o, s.path); op != "" {
-			operations = append(operations, map[string]any{"op": op, "path": pointer(s.path), "value": value})
+			pointer := "" // the path as a JSON patch has it (RFC 6901)
+			for _, name := range s.path {
+				pointer += "/" + escape.Replace(name)
+			}
+			operations = append(operations, map[string]any{"op": op, "path": pointer, "value": value})
 			continue
 		}
 		_ = unstructured.SetNestedField(out, value, s.path...) // What is below a field with a value is none.
@@ -228,11 +232,3 @@ func inList(at any, path []string) (op string, err error) {
 }
 
 var escape = strings.NewReplacer("~", "~0", "/", "~1")
-
-// pointer is a path as a JSON patch has it (RFC 6901).
-func pointer(path []string) (out string) {
-	for _, name := range path {
-		out += "/" + escape.Replace(name)
-	}
-	return out
-}

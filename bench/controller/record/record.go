@@ -73,8 +73,8 @@ func (p *Play) Arrivals() []Access {
 // Clients are the names of the replicas that have sent requests.
 func (p *Play) Clients() map[string]bool {
 	clients := map[string]bool{}
-	for i := range p.Accesses {
-		clients[p.Accesses[i].Client] = true
+	for a := range Each(p.Accesses) {
+		clients[a.Client] = true
 	}
 	return clients
 }
@@ -105,14 +105,11 @@ type Access struct {
 	Lock      bool // of an object other than a lease that leaders lock
 }
 
+// changes reports whether the access is a write, dry runs included.
+func (a *Access) changes() bool { return a.Verb != "get" && a.Verb != "list" && a.Verb != "watch" }
+
 // Writes reports whether the access is a write, dry runs excluded.
-func (a *Access) Writes() bool {
-	switch a.Verb {
-	case "get", "list", "watch":
-		return false
-	}
-	return !a.DryRun
-}
+func (a *Access) Writes() bool { return !a.DryRun && a.changes() }
 
 // Conflict reports whether the write was refused because its object had changed. A create of what exists is no such write.
 func (a *Access) Conflict() bool { return a.Code == http.StatusConflict && a.Verb != "create" }

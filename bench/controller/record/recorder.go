@@ -318,9 +318,6 @@ type flight struct {
 	answer []byte // of a write
 }
 
-// changes reports whether bodies are read: of a write, dry runs included.
-func (f *flight) changes() bool { return f.Verb != "get" && f.Verb != "list" && f.Verb != "watch" }
-
 // Unwrap serves http.ResponseController.
 func (f *flight) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 

@@ -26,16 +26,7 @@ var builtin embed.FS
 const standard = "default"
 
 // Names returns the names of the built-in rules, each for controllers of kube-controller-manager.
-func Names() []string {
-	files, _ := builtin.ReadDir("builtin") // embedded
-	var names []string
-	for _, f := range files {
-		if name := strings.TrimSuffix(f.Name(), ".yaml"); name != standard {
-			names = append(names, name)
-		}
-	}
-	return names
-}
+func Names() []string { return manifest.BuiltIn(builtin, "builtin/*.yaml", standard) }
 
 // Load reads files of rules and built-in rules by [Names], separated by commas. Nothing means the default: after each
 // change by a storm or workload, the first write to the object, its owner, what it owns or an object of the same name

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/apiserver"
 )
@@ -113,15 +111,3 @@ func roundTrip(rt http.RoundTripper, r *http.Request) (*http.Response, []byte, e
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// pathOf is the path of an object in the API.
-func pathOf(r schema.GroupVersionResource, namespace, name string) string {
-	parts := []string{"/apis", r.Group, r.Version}
-	if r.Group == "" {
-		parts = []string{"/api", r.Version}
-	}
-	if namespace != "" {
-		parts = append(parts, "namespaces", namespace)
-	}
-	return strings.Join(append(parts, r.Resource, name), "/")
-}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,6 +26,7 @@ import (
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/storm"
 )
 
@@ -205,7 +208,8 @@ func (f *follower) report(t watch.EventType, u *unstructured.Unstructured) error
 	if f.known[c.Key] = u; t == watch.Deleted {
 		delete(f.known, c.Key)
 	}
-	a, ok := s.authors.of(u.GetResourceVersion(), pathOf(f.resource, u.GetNamespace(), u.GetName()), t == watch.Deleted || silent(c.Before, object))
+	path := wire.Path{Resource: f.resource, Namespace: u.GetNamespace(), Name: u.GetName()}
+	a, ok := s.authors.of(u.GetResourceVersion(), path.String(), t == watch.Deleted || silent(c.Before, object))
 	if ok {
 		c.At, c.By, c.Intended = a.sent, a.by, a.intended
 	}
@@ -221,8 +225,8 @@ func (f *follower) report(t watch.EventType, u *unstructured.Unstructured) error
 	if s.cluster != nil {
 		s.cluster.Observe(c)
 	}
-	if f.resource == definitions && t != watch.Deleted {
-		return s.followDefined(u)
+	if crd, ok := object.(*apiextensionsv1.CustomResourceDefinition); ok && t != watch.Deleted {
+		return s.followDefined(crd)
 	}
 	return nil
 }
@@ -241,22 +245,13 @@ func (s *actual) note(c apiserver.Change, u *unstructured.Unstructured, ours boo
 }
 
 // followDefined follows the resource of an established definition that is not being deleted.
-func (s *actual) followDefined(u *unstructured.Unstructured) error {
-	if u.GetDeletionTimestamp() != nil {
+func (s *actual) followDefined(crd *apiextensionsv1.CustomResourceDefinition) error {
+	if crd.DeletionTimestamp != nil || !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
 		return nil
 	}
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	if !slices.ContainsFunc(conditions, func(c any) bool {
-		m, _ := c.(map[string]any)
-		return m["type"] == "Established" && m["status"] == "True"
-	}) {
-		return nil
-	}
-	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
-	for _, v := range versions {
-		if m, _ := v.(map[string]any); m["storage"] == true && m["served"] == true {
-			name, _ := m["name"].(string)
-			r := DefinedBy(u).WithVersion(name)
+	for _, v := range crd.Spec.Versions {
+		if v.Storage && v.Served {
+			r := schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Spec.Names.Plural}
 			// It is established before the first lists find it.
 			err := s.await(func() error {
 				_, err := s.client.Resource(r).List(s.ctx, metav1.ListOptions{Limit: 1})

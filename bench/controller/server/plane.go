@@ -82,7 +82,12 @@ func Start(ctx context.Context, o PlaneOptions) (_ *Plane, err error) {
 		return nil, err
 	}
 	p := &Plane{dir: dir, logs: cmp.Or(o.Logs, dir)}
-	p.stop = sync.OnceValue(p.end)
+	p.stop = sync.OnceValue(func() error {
+		for _, one := range slices.Backward(p.programs) {
+			one.Stop(stopTime)
+		}
+		return os.RemoveAll(p.dir)
+	})
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("control plane: %w", err), p.Stop())
@@ -220,10 +225,3 @@ func (p *Plane) Ended() error {
 
 // Stop stops the programs and removes the data. Further calls return the first call's error.
 func (p *Plane) Stop() error { return p.stop() }
-
-func (p *Plane) end() error {
-	for _, one := range slices.Backward(p.programs) {
-		one.Stop(stopTime)
-	}
-	return os.RemoveAll(p.dir)
-}

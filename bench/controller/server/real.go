@@ -18,6 +18,7 @@ import (
 
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/lifecycle"
 )
 
@@ -29,13 +30,11 @@ type actual struct {
 	config  *rest.Config       // of an administrator
 	stop    func() error       // ends a server of its own; nil for a cluster
 	cluster *lifecycle.Cluster // nil for a cluster, which has its own
-	tokens  map[string]string
 	authors *authors
 	client  dynamic.Interface // the administrator's, for reading
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 	http    *http.Server
-	url     string
-	ca      []byte
+	endpoint
 	ctx     context.Context // of all that runs
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -110,7 +109,7 @@ func (s *actual) listen() error {
 		Transport:     s.authors.transport("", transport),
 		FlushInterval: -1,
 		ModifyResponse: func(r *http.Response) error {
-			if watches(r.Request) && r.StatusCode == http.StatusOK {
+			if wire.IsTrue(r.Request.URL.Query()["watch"]) && r.StatusCode == http.StatusOK {
 				s.count(1, 0)
 				r.Body = &counted{r.Body, sync.OnceFunc(func() { s.count(-1, 1) })}
 			}
@@ -127,10 +126,6 @@ func (s *actual) listen() error {
 	s.http = &http.Server{Handler: apiserver.RequireTokens(names, s.setup.wrap(proxy)), TLSConfig: identity.ServerConfig()}
 	s.running.Go(func() { s.fail(s.http.ServeTLS(l, "", "")) })
 	return nil
-}
-
-func watches(r *http.Request) bool {
-	return r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1"
 }
 
 func (s *actual) count(open, ended int) {
@@ -154,10 +149,6 @@ func (s *actual) local(by string) *rest.Config {
 	config := rest.CopyConfig(s.config)
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return s.authors.transport(by, rt) })
 	return config
-}
-
-func (s *actual) Kubeconfig(client string) apiserver.Kubeconfig {
-	return apiserver.Kubeconfig{Server: s.url, CA: s.ca, Token: s.tokens[client]}
 }
 
 func (s *actual) User() *rest.Config         { return s.local(record.ByWorkload) }

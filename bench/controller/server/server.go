@@ -101,6 +101,18 @@ func Open(name string, set Setup) (Server, error) {
 	return newReal(set, to.Config(), nil)
 }
 
+// endpoint is where clients reach a server.
+type endpoint struct {
+	url    string
+	ca     []byte
+	tokens map[string]string // of clients
+}
+
+// Kubeconfig implements [Server].
+func (e *endpoint) Kubeconfig(client string) apiserver.Kubeconfig {
+	return apiserver.Kubeconfig{Server: e.url, CA: e.ca, Token: e.tokens[client]}
+}
+
 // tokens returns a token for each client and program beside, and whose each is.
 func (s Setup) tokens() (tokens, names map[string]string) {
 	tokens, names = map[string]string{}, map[string]string{}

@@ -20,9 +20,7 @@ type simulated struct {
 	server  *apiserver.Server
 	player  *apiserver.Player
 	cluster *lifecycle.Cluster
-	url     string
-	ca      []byte
-	tokens  map[string]string // of clients
+	endpoint
 
 	cancel context.CancelFunc
 	ended  chan error // of the cluster
@@ -73,10 +71,6 @@ func (s *simulated) listen() error {
 // local is the configuration of a client in this process.
 func (s *simulated) local(client string) *rest.Config {
 	return &rest.Config{Host: s.url, Transport: s.server.Transport(client), QPS: -1}
-}
-
-func (s *simulated) Kubeconfig(client string) apiserver.Kubeconfig {
-	return apiserver.Kubeconfig{Server: s.url, CA: s.ca, Token: s.tokens[client]}
 }
 
 func (s *simulated) User() *rest.Config             { return s.local(record.ByWorkload) }

@@ -150,10 +150,7 @@ func (c *watching) atOnce() int {
 
 // starts reports whether an access belongs to the start of a process after a restart.
 func starts(p *record.Play, a *record.Access) bool {
-	for _, e := range p.Exits {
-		if e.Client == a.Client && a.At >= e.At && a.At < e.At+time.Minute {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Exits, func(e record.Exit) bool {
+		return e.Client == a.Client && a.At >= e.At && a.At < e.At+time.Minute
+	})
 }

@@ -110,10 +110,5 @@ func (n *news) known(a *record.Access, changed time.Duration) bool {
 	if len(spans) == 0 {
 		return changed+n.takes <= a.At
 	}
-	for _, s := range spans {
-		if max(s.from, changed)+n.takes <= min(s.to, a.At) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(spans, func(s span) bool { return max(s.from, changed)+n.takes <= min(s.to, a.At) })
 }

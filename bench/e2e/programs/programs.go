@@ -20,6 +20,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Patience is the time limit for one step of a real program, such as its start.
@@ -208,22 +210,16 @@ func (p *Process) Ready(t testing.TB, check func() error) {
 // check's last error. It polls because other processes send no signal when they are ready.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.Now().Add(Patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v: %v", what, Patience, err)
-		}
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatalf("%s: %v", what, t.Context().Err())
-		}
+	var failed error
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, Patience, true, func(context.Context) (bool, error) {
+		failed = check()
+		return failed == nil, nil
+	})
+	switch {
+	case t.Context().Err() != nil && err != nil:
+		t.Fatalf("%s: %v", what, err)
+	case err != nil:
+		t.Fatalf("%s: not within %v: %v", what, Patience, failed)
 	}
 }
 

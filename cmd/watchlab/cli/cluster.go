@@ -69,16 +69,19 @@ func (f *placeFlags) connect(cmd *cobra.Command, writes bool) (*cluster.Cluster,
 	return c, fl, err
 }
 
-// status returns the state of the named run.
-func (f *placeFlags) status(ctx context.Context, fl *fleet.Fleet) (fleet.State, error) {
-	if f.name == "" {
-		return fleet.State{}, badFlag("name", errors.New("is required"))
+// status connects to the cluster and returns the state of the named run.
+func (f *placeFlags) status(cmd *cobra.Command) (c *cluster.Cluster, s fleet.State, err error) {
+	c, fl, err := f.connect(cmd, false)
+	switch {
+	case err != nil:
+		return c, s, err
+	case f.name == "":
+		return c, s, badFlag("name", errors.New("is required"))
 	}
-	s, err := fl.Status(ctx, fleet.Ref{Namespace: f.namespace, Run: f.name})
-	if errors.Is(err, fleet.ErrNoRun) {
+	if s, err = fl.Status(cmd.Context(), fleet.Ref{Namespace: f.namespace, Run: f.name}); errors.Is(err, fleet.ErrNoRun) {
 		err = badFlag("name", err)
 	}
-	return s, err
+	return c, s, err
 }
 
 // again returns the command line of another verb for the same run, without the flags of the cluster.
@@ -96,11 +99,7 @@ func newClusterStatus() *cobra.Command {
 result is in the cluster.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, fl, err := f.connect(cmd, false)
-			if err != nil {
-				return err
-			}
-			state, err := f.status(cmd.Context(), fl)
+			_, state, err := f.status(cmd)
 			if err != nil {
 				return err
 			}

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/experiment"
@@ -82,7 +80,14 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return f.blame(err)
 	}
 	if f.dryRun {
-		return printObjects(cmd.OutOrStdout(), objects)
+		for _, o := range objects {
+			data, err := yaml.Marshal(o.Object)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "---\n%s", data)
+		}
+		return nil
 	}
 	if err := fl.Start(ctx, spec); err != nil {
 		if errors.Is(err, fleet.ErrExists) {
@@ -127,17 +132,6 @@ func (f *clusterRunFlags) blame(err error) error {
 	return err
 }
 
-func printObjects(w io.Writer, objects []*unstructured.Unstructured) error {
-	for _, o := range objects {
-		data, err := yaml.Marshal(o.Object)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "---\n%s", data)
-	}
-	return nil
-}
-
 func (f *clusterRunFlags) spec(cmd *cobra.Command, args []string) (fleet.Spec, error) {
 	if f.place.name == "" && !cmd.Flags().Changed("name") {
 		f.place.name = "run-" + time.Now().Format("0102-150405")
@@ -152,19 +146,8 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, args []string) (fleet.Spec, e
 	if err := f.blame(spec.Plan.Validate()); err != nil {
 		return spec, err
 	}
-	if err := f.parse(cmd, args); err != nil {
-		return spec, err
-	}
-	e, err := f.playing.spec(f.given)
-	if err != nil {
-		return spec, err
-	}
-	return spec, f.blame(spec.SetExperiment(e))
-}
-
-func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {
 	if slices.Contains(args, "-h") || slices.Contains(args, "--help") {
-		return usageError{errors.New("watchlab run --help-all lists the flags after --")}
+		return spec, usageError{errors.New("watchlab run --help-all lists the flags after --")}
 	}
 	file := f.playing.file
 	f.given = &cobra.Command{Use: "run"}
@@ -172,10 +155,14 @@ func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {
 	f.playing.file = file
 	f.given.SetContext(cmd.Context())
 	if err := f.given.ParseFlags(args); err != nil {
-		return usageError{err}
+		return spec, usageError{err}
 	}
 	if rest := f.given.Flags().Args(); len(rest) > 0 {
-		return usageError{fmt.Errorf("run takes no argument %q, only flags", rest[0])}
+		return spec, usageError{fmt.Errorf("run takes no argument %q, only flags", rest[0])}
 	}
-	return nil
+	e, err := f.playing.spec(f.given)
+	if err != nil {
+		return spec, err
+	}
+	return spec, f.blame(spec.SetExperiment(e))
 }

@@ -43,11 +43,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	if err := checkNew(f.out); err != nil {
 		return err
 	}
-	connected, fl, err := f.place.connect(cmd, false)
-	if err != nil {
-		return err
-	}
-	state, err := f.place.status(cmd.Context(), fl)
+	connected, state, err := f.place.status(cmd)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ var guaranteeTables = []struct {
 	}},
 	{[]impls.Family{impls.DeltaFIFO, impls.Queue, impls.Merge}, []string{"DELIVERY", "ORDER", "COALESCES", "BOUNDED", "CONSUMERS", "HANDLER", "THROTTLES"}, func(g impls.Guarantees) []string {
 		return []string{
-			dash(g.Mode), string(g.Order), string(g.Coalesces), yesNo(g.Bounded),
+			dash(g.Mode), string(g.Order), string(g.Coalesces), choose(g.Bounded, "yes", "no"),
 			string(g.Consumers), choose(g.Unlocked, "unlocked", "locked"), dash(string(g.Throttles)),
 		}
 	}},
@@ -123,8 +123,6 @@ func listTable(w io.Writer, all []entry) error {
 const listWidth = 100
 
 func dash(s string) string { return cmp.Or(s, "-") }
-
-func yesNo(b bool) string { return choose(b, "yes", "no") }
 
 func choose(b bool, yes, no string) string {
 	if b {

@@ -41,8 +41,7 @@ func (o *outputFlag[T]) add(cmd *cobra.Command, base string, forms ...form[T]) {
 
 // addText adds the flag for a text, the default, or JSON.
 func (o *outputFlag[T]) addText(cmd *cobra.Command, name string, text func(io.Writer, T) error) {
-	toJSON := func(w io.Writer, v T) error { return lab.EncodeJSON(w, v) }
-	o.add(cmd, name, form[T]{name, text}, form[T]{"json", toJSON})
+	o.add(cmd, name, form[T]{name, text}, form[T]{"json", lab.EncodeJSON[T]})
 }
 
 func method[T any](write func(T, io.Writer) error) func(io.Writer, T) error {
@@ -53,6 +52,6 @@ func method[T any](write func(T, io.Writer) error) func(io.Writer, T) error {
 var (
 	briefForm = form[*lab.Outcome]{"brief", report.Brief}
 	tableForm = form[*lab.Outcome]{"table", report.Table}
-	jsonForm  = form[*lab.Outcome]{"json", method((*lab.Outcome).WriteJSON)}
+	jsonForm  = form[*lab.Outcome]{"json", lab.EncodeJSON[*lab.Outcome]}
 	benchForm = form[*lab.Outcome]{"bench", method((*lab.Outcome).WriteBench)}
 )

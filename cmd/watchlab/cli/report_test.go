@@ -64,7 +64,7 @@ func TestReportOfController(t *testing.T) {
 		Play: record.Play{Program: "new"}, Plan: "none", Round: 1, Verdicts: []verdict.Verdict{{Name: verdict.HotLoop}},
 	}}}
 	var b bytes.Buffer
-	noError(t, o.WriteJSON(&b))
+	noError(t, lab.EncodeJSON(&b, o))
 	noError(t, os.WriteFile(filepath.Join(dir, controller.ResultFile), b.Bytes(), 0o644))
 	if code, _, errs := call(t, "report", dir, "-o", "json"); code != exitUsage || !strings.Contains(errs, "--output") {
 		t.Errorf("with -o: exit code %d, stderr %q", code, errs)

@@ -57,7 +57,11 @@ The results folder has the table of all claims and the results of each experimen
 				return usageError{err}
 			}
 			if r.list {
-				return r.printList(cmd.OutOrStdout())
+				t := chart.NewTable("", []string{"", ""})
+				for _, f := range r.files {
+					t.Add(f.Name, f.Spec.Question)
+				}
+				return t.Text(cmd.OutOrStdout())
 			}
 			if err := r.open(cmd); err != nil {
 				return err
@@ -74,14 +78,6 @@ The results folder has the table of all claims and the results of each experimen
 	fl.StringVar(&r.out, "out", "", "folder to create (default: results/<date>-<commit>-reproduce)")
 	fl.StringVar(&r.resume, "resume", "", "folder of an interrupted reproduction to continue")
 	return cmd
-}
-
-func (r *reproduction) printList(w io.Writer) error {
-	t := chart.NewTable("", []string{"", ""})
-	for _, f := range r.files {
-		t.Add(f.Name, f.Spec.Question)
-	}
-	return t.Text(w)
 }
 
 // open checks the input and chooses the folder. The files of a user are planned before anything is played.

@@ -63,7 +63,7 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 		},
 	}
 	fl := cmd.Flags()
-	v.add(cmd, nil, servedField)
+	v.add(cmd, nil, func(f experiment.Field) bool { return stormField(f) || f.Path == "faults" })
 	fl.StringArrayVar(&v.manifests.Filenames, "manifest", nil, "manifests of objects to begin with: files, folders, URLs, -")
 	fl.BoolVarP(&v.manifests.Recursive, "recursive", "R", false, "read subfolders of --manifest (default false)")
 	fl.StringVar(&v.bind, "bind", "127.0.0.1", "address to serve on")
@@ -78,10 +78,6 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	fl.IntVar(&v.opts.Repeat, "repeat", 1, "times that the storm is played; 0 for endless")
 	fl.Float64Var(&v.opts.Speed, "speed", 1, "how many times as fast the storm is played")
 	return cmd
-}
-
-func servedField(f experiment.Field) bool {
-	return stormField(f) || f.Path == "faults"
 }
 
 func (v *service) check() error {

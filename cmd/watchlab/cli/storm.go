@@ -19,11 +19,6 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-func stormNames() string {
-	return "a profile (" + strings.Join(storm.Names(), ", ") + "), a recording (" + strings.Join(trace.Names(), ", ") +
-		"), or the file of a trace"
-}
-
 func newStorm() *cobra.Command {
 	return parent(&cobra.Command{
 		Use:   "storm",
@@ -79,7 +74,8 @@ func newStormShow() *cobra.Command {
 		Long: `show prints the parameters of a profile, among them the lengths of its phases, its events by type and their mean rate.
 Of a recording it shows what trace inspect does.`,
 		Example: `  watchlab storm show leases --nodes 130000`,
-		Args:    takes(1, 1, stormNames()),
+		Args: takes(1, 1, "a profile ("+strings.Join(storm.Names(), ", ")+"), a recording ("+strings.Join(trace.Names(), ", ")+
+			"), or the file of a trace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := f.spec(cmd)
 			if err != nil {

@@ -129,13 +129,6 @@ func (x *edit) validate(obj, old object) error {
 		}
 		errs = append(errs, validateScale(u, res)...)
 	}
-	if res.Custom != nil {
-		for _, f := range obj.GetFinalizers() {
-			if !strings.Contains(f, "/") && !slices.Contains(standardFinalizers, f) {
-				x.Warnings = append(x.Warnings, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers", f))
-			}
-		}
-	}
 	if old != nil && res.Typed() {
 		errs = validateBuiltin(res, x.Subresource, obj, old)
 	}
@@ -143,7 +136,7 @@ func (x *edit) validate(obj, old object) error {
 		before, _ := old.(*apiextensionsv1.CustomResourceDefinition)
 		errs = append(errs, resources.ValidateDefinition(before, crd)...)
 	}
-	if errs = append(errs, validateMeta(res, obj, old)...); len(errs) > 0 {
+	if errs = append(errs, x.validateMeta(obj, old)...); len(errs) > 0 {
 		return resources.Invalid(res.GVK.GroupKind(), obj.GetName(), errs)
 	}
 	return nil

@@ -20,9 +20,8 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// looks and strict say how to treat unknown and duplicate fields.
-func (r Request) looks() bool  { return r.FieldValidation != metav1.FieldValidationIgnore }
-func (r Request) strict() bool { return r.FieldValidation == metav1.FieldValidationStrict }
+// looks says whether unknown and duplicate fields matter.
+func (r Request) looks() bool { return r.FieldValidation != metav1.FieldValidationIgnore }
 
 // decode reads the body of a POST or PUT.
 func (x *edit) decode(body []byte) (object, error) {
@@ -93,7 +92,7 @@ func (x *edit) complain(found []error, fail func(error) error) error {
 	if len(found) == 0 {
 		return nil
 	}
-	if x.strict() {
+	if x.FieldValidation == metav1.FieldValidationStrict {
 		return fail(runtime.NewStrictDecodingError(found))
 	}
 	for _, err := range found {
@@ -161,19 +160,14 @@ func rightKind(res *resources.Resource, kind schema.GroupVersionKind, decoded ru
 		}
 	}
 	if kind.GroupKind() != res.GVK.GroupKind() && (res.Typed() || kind.GroupVersion() == res.GVK.GroupVersion()) {
-		return unconvertible(res, kind)
+		// It has the name of the group in kube-apiserver's sources: "core", "networking".
+		group, _, _ := strings.Cut(cmp.Or(res.GVK.Group, "core"), ".")
+		return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", kind.Version, kind.Kind, group, res.GVK.Kind)
 	}
 	if kind.GroupVersion() != res.GVK.GroupVersion() {
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), res.GVK.GroupVersion()))
 	}
 	return nil
-}
-
-// unconvertible is the error for a kind that is not that of a resource. It has the name of
-// the group in kube-apiserver's sources: "core", "networking".
-func unconvertible(res *resources.Resource, kind schema.GroupVersionKind) error {
-	group, _, _ := strings.Cut(cmp.Or(res.GVK.Group, "core"), ".")
-	return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", kind.Version, kind.Kind, group, res.GVK.Kind)
 }
 
 // cannotHandle is the error for a body that is no object of the resource. A status stays.

@@ -155,8 +155,7 @@ func finalizersFor(res *resources.Resource, obj object, options *metav1.DeleteOp
 func Mark(m resources.Object) { mark(m, 0) }
 
 func mark(m resources.Object, grace int64) {
-	at := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second)).Rfc3339Copy()
-	m.SetDeletionTimestamp(&at)
+	m.SetDeletionTimestamp(new(metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second)).Rfc3339Copy()))
 	m.SetDeletionGracePeriodSeconds(&grace)
 	if m.GetGeneration() > 0 {
 		m.SetGeneration(m.GetGeneration() + 1)

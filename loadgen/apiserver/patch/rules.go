@@ -220,18 +220,20 @@ func sameSpec(a, b object, butStatus bool) bool {
 var standardFinalizers = []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 
 // validateMeta returns the errors in the metadata of an object, which may replace old.
-func validateMeta(res *resources.Resource, m, old object) field.ErrorList {
+func (x *edit) validateMeta(m, old object) field.ErrorList {
 	at := field.NewPath("metadata")
-	name := rulesOf(res).name()
+	name := rulesOf(x.res).name()
 	if old != nil {
 		name = isPathSegment
 	}
-	errs := apivalidation.ValidateObjectMetaAccessor(m, res.Namespaced, name, at)
-	if res.Typed() {
-		for i, f := range m.GetFinalizers() {
-			if !strings.Contains(f, "/") && !slices.Contains(standardFinalizers, f) {
-				errs = append(errs, field.Invalid(at.Child("finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
-			}
+	errs := apivalidation.ValidateObjectMetaAccessor(m, x.res.Namespaced, name, at)
+	for i, f := range m.GetFinalizers() {
+		switch {
+		case strings.Contains(f, "/") || slices.Contains(standardFinalizers, f):
+		case x.res.Typed():
+			errs = append(errs, field.Invalid(at.Child("finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
+		default:
+			x.Warnings = append(x.Warnings, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers", f))
 		}
 	}
 	if old != nil {
@@ -387,18 +389,19 @@ func asStatus(err error) error {
 	return plain(err.Error())
 }
 
-func plain(message string) error {
+func plain(message string) error { return Refused(http.StatusInternalServerError, "", message) }
+
+// Refused is an error with a text of its own.
+func Refused(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: message,
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,
 	}}
 }
 
 // Unsupported is the error for a body of another media type.
 func Unsupported(accepted ...string) *apierrors.StatusError {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: "the body of the request was in an unknown format - accepted media types include: " + strings.Join(accepted, ", "),
-	}}
+	return Refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted, ", "))
 }
 
 // unprocessable is the error for a patch that does not fit its object. Like a real server's,

@@ -115,17 +115,12 @@ func (r *Registry) conflicts(m *manifest) (errs field.ErrorList) {
 	return errs
 }
 
-// Undefine stops serving a definition and returns its resources, or nil.
-func (r *Registry) Undefine(name string) []*Resource {
+// Undefine stops serving a definition.
+func (r *Registry) Undefine(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d, ok := r.definitions[name]
-	if !ok {
-		return nil
-	}
 	delete(r.definitions, name)
 	r.publish()
-	return d.resources
 }
 
 // Establish sets the status of a served definition: names accepted and established. The stored versions include

@@ -23,20 +23,6 @@ import (
 // version comparisons ignore, marks the simulation.
 const Version = "v1.37.2+watchlab.simulated"
 
-// Discovery serves the groups, versions and resources of a registry, OpenAPI and
-// the version. It is safe for concurrent use. It encodes a document at its first
-// request and keeps it until the registry changes.
-type Discovery struct {
-	registry *Registry
-
-	// mu guards current, the documents of the registry's version at the last request.
-	mu      sync.Mutex
-	current *documents
-}
-
-// NewDiscovery returns a handler for the resources of a registry.
-func NewDiscovery(registry *Registry) *Discovery { return &Discovery{registry: registry} }
-
 // Handles reports whether a path belongs to discovery: /version, /openapi/…, /api, /api/v1, /apis,
 // /apis/GROUP or /apis/GROUP/VERSION. Longer paths belong to resources.
 func Handles(path string) bool {
@@ -55,30 +41,25 @@ func split(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// ServeHTTP answers GET and HEAD of the paths of [Handles].
-func (h *Discovery) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+// ServeHTTP serves discovery: it answers GET and HEAD of the paths of [Handles]. It encodes a document at its first
+// request and keeps it until the registry changes.
+func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.current.Load().documents().ServeHTTP(w, req)
+}
+
+// ServeHTTP implements [http.Handler].
+func (d *documents) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "405 method not allowed", http.StatusMethodNotAllowed)
 		return
 	}
-	doc, ok := h.documents().byPath["/"+strings.Join(split(req.URL.Path), "/")]
+	doc, ok := d.byPath["/"+strings.Join(split(req.URL.Path), "/")]
 	if !ok {
 		http.NotFound(w, req)
 		return
 	}
 	doc.serve(w, req)
-}
-
-// documents returns the documents of the registry's current state.
-func (h *Discovery) documents() *documents {
-	all, version := h.registry.Snapshot()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.current == nil || h.current.version < version {
-		h.current = newDocuments(all, version)
-	}
-	return h.current
 }
 
 // Content types of discovery.
@@ -89,7 +70,6 @@ const (
 
 // documents holds all documents of one state of the registry.
 type documents struct {
-	version  uint64              // of the registry
 	versions []*groupVersion     // in the order of discovery
 	byPath   map[string]document // "/apis/apps/v1"
 }
@@ -160,8 +140,8 @@ func (doc document) choose(accept string) encoding {
 	return doc[0]
 }
 
-func newDocuments(all []*Resource, version uint64) *documents {
-	d := &documents{version: version, byPath: map[string]document{}}
+func newDocuments(all []*Resource) *documents {
+	d := &documents{byPath: map[string]document{}}
 	for _, res := range all {
 		if n := len(d.versions); n == 0 || d.versions[n-1].GroupVersion != res.GroupVersion() {
 			d.versions = append(d.versions, &groupVersion{GroupVersion: res.GroupVersion()})

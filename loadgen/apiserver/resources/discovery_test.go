@@ -27,22 +27,18 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // filtered returns a handler for the resources that pass the filter.
-func filtered(registry *Registry, filter func(*Resource) bool) *Discovery {
-	h := NewDiscovery(registry)
-	all, version := registry.Snapshot()
-	h.current = newDocuments(slices.DeleteFunc(slices.Clone(all), func(r *Resource) bool { return !filter(r) }), version)
-	return h
+func filtered(registry *Registry, filter func(*Resource) bool) http.Handler {
+	return newDocuments(slices.DeleteFunc(slices.Clone(registry.All()), func(r *Resource) bool { return !filter(r) }))
 }
 
 // serve starts a server with discovery only and returns its client.
 func serve(t *testing.T, registry *Registry) *clientdiscovery.DiscoveryClient {
 	t.Helper()
-	h := NewDiscovery(registry)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !Handles(req.URL.Path) {
 			t.Errorf("client-go asks for %s", req.URL)
 		}
-		h.ServeHTTP(w, req)
+		registry.ServeHTTP(w, req)
 	}))
 	transport := &http.Transport{}
 	t.Cleanup(func() {
@@ -202,17 +198,16 @@ func TestNegotiation(t *testing.T) {
 // TestNotModified repeats requests with the ETags of the answers.
 func TestNotModified(t *testing.T) {
 	registry := New()
-	h := NewDiscovery(registry)
-	_, header, _ := get(t, h, "/apis", "Accept", aggregatedJSON)
+	_, header, _ := get(t, registry, "/apis", "Accept", aggregatedJSON)
 	etag := header.Get("ETag")
 	again := []string{"Accept", aggregatedJSON, "If-None-Match", etag}
-	if code, _, body := get(t, h, "/apis", again...); code != http.StatusNotModified || len(body) > 0 {
+	if code, _, body := get(t, registry, "/apis", again...); code != http.StatusNotModified || len(body) > 0 {
 		t.Errorf("conditional request: %d with %d bytes", code, len(body))
 	}
 	if _, err := addCRD(registry, []byte(widgets)); err != nil {
 		t.Fatal(err)
 	}
-	if code, header, _ := get(t, h, "/apis", again...); code != http.StatusOK || header.Get("ETag") == etag {
+	if code, header, _ := get(t, registry, "/apis", again...); code != http.StatusOK || header.Get("ETag") == etag {
 		t.Errorf("conditional request after a change: %d, %s", code, header.Get("ETag"))
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"sync"
 
-	smdschema "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
@@ -30,8 +29,3 @@ var MergeTypes = sync.OnceValue(func() *typed.Parser {
 	}
 	return p
 })
-
-func mergeFields(name string) *smdschema.Map {
-	def, _ := MergeTypes().Schema.FindNamedType(name)
-	return def.Map
-}

@@ -205,7 +205,8 @@ func (m models) add(t reflect.Type) string {
 		return name
 	}
 	s.Type = spec.StringOrArray{"object"}
-	merge := mergeFields(name)
+	def, _ := MergeTypes().Schema.FindNamedType(name)
+	merge := def.Map
 	if merge != nil && merge.ElementRelationship == smdschema.Atomic {
 		s.AddExtension(mapTypeExtension, "atomic")
 	}

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+
+	"watchlab/loadgen/apiserver/wire"
 )
 
 // Verbs of a resource, as in discovery.
@@ -107,11 +109,7 @@ func (r *Resource) GroupVersion() schema.GroupVersion { return r.GVR.GroupVersio
 // Path returns the path of the objects in a namespace; "" for all namespaces or a
 // cluster-scoped resource.
 func (r *Resource) Path(namespace string) string {
-	path := pathOf(r.GroupVersion()) + "/"
-	if namespace != "" {
-		path += "namespaces/" + namespace + "/"
-	}
-	return path + r.GVR.Resource
+	return wire.Path{Resource: r.GVR, Namespace: namespace}.String()
 }
 
 // String returns "deployments.v1.apps", and "pods.v1" where there is no group.
@@ -131,10 +129,10 @@ type Registry struct {
 
 // snapshot is an immutable state of the registry.
 type snapshot struct {
-	version    uint64
 	all        []*Resource
 	byResource map[schema.GroupVersionResource]*Resource
 	byKind     map[schema.GroupVersionKind]*Resource
+	documents  func() *documents // of discovery, made at the first call
 }
 
 // New returns a registry of the resources that a real API server serves by default:
@@ -160,10 +158,8 @@ func (r *Registry) Serve(gv schema.GroupVersion) bool {
 
 // publish stores a new snapshot. The caller holds r.mu, or r is not shared yet.
 func (r *Registry) publish() {
-	next := &snapshot{version: 1}
-	if old := r.current.Load(); old != nil {
-		next.version = old.version + 1
-	}
+	next := &snapshot{}
+	next.documents = sync.OnceValue(func() *documents { return newDocuments(next.all) })
 	for _, b := range builtins() {
 		if stable(b.GVR.Version) {
 			next.all = append(next.all, b)
@@ -198,12 +194,6 @@ func (r *Registry) ByKind(kind schema.GroupVersionKind) (*Resource, bool) {
 // orders them, core first; a group's preferred version first; resources by name.
 // The slice is shared and must not be changed.
 func (r *Registry) All() []*Resource { return r.current.Load().all }
-
-// Snapshot returns All and its version.
-func (r *Registry) Snapshot() (all []*Resource, version uint64) {
-	s := r.current.Load()
-	return s.all, s.version
-}
 
 // stable reports whether a version is neither alpha nor beta.
 func stable(v string) bool {

@@ -158,11 +158,6 @@ func (f *findings) conversion(at *field.Path, c *apiextensions.CustomResourceCon
 // IsReviewVersion reports whether a version of ConversionReview is known.
 func IsReviewVersion(v string) bool { return v == "v1" || v == "v1beta1" }
 
-// knownFormat reports whether validation knows a format.
-func knownFormat(f string) bool {
-	return f == "" || slices.Contains([]string{"int32", "int64", "float", "double"}, f) || strfmt.Default.ContainsName(f)
-}
-
 // Sorted, as the messages have them.
 var (
 	columnTypes   = []string{"boolean", "date", "integer", "number", "string"}
@@ -294,7 +289,7 @@ func validatorOf(s *spec.Schema) *validate.SchemaValidator {
 		if either, _ := s.Extensions.GetBool("x-kubernetes-int-or-string"); either {
 			changed.Type = spec.StringOrArray{"integer", "string"}
 		}
-		if !knownFormat(s.Format) {
+		if known := []string{"int32", "int64", "float", "double"}; !slices.Contains(known, s.Format) && !strfmt.Default.ContainsName(s.Format) {
 			changed.Format = ""
 		}
 		return &changed

@@ -83,9 +83,6 @@ func (s *slot) have(by Encoder, n int) *frames {
 
 // make returns the frames of at least the first n events of a block and encodes missing ones.
 func (s *slot) make(by Encoder, budget *Budget, form wire.Form, members bool, n int, event func(i int) *storm.Event) (*frames, error) {
-	if f := s.have(by, n); f != nil {
-		return f, nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.frames.Load()
@@ -166,12 +163,6 @@ func (b *Budget) Used() int64 {
 	defer b.mu.Unlock()
 	return b.used
 }
-
-// full reports whether more encodings displace others.
-func (b *Budget) full() bool { return b.Used() >= b.limit }
-
-// keeps reports whether there is room for permanent encodings.
-func (b *Budget) keeps() bool { return b.Used() < b.limit/4*3 }
 
 // grow counts the growth of a locked slot and makes room.
 func (b *Budget) grow(s *slot, by int64, first bool) {

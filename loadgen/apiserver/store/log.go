@@ -595,7 +595,8 @@ func (l *Log) Prepare(by Encoder, form wire.Form, events []*storm.Event) error {
 	for _, n := range slices.Sorted(maps.Keys(counts)) {
 		b, start, end := l.block(n * blockSize)
 		end = min(end, uint64(len(l.rec.storm.Events)))
-		if counts[n] < blockSize/2 || b.plain[form].have(by, counts[n]) != nil || l.Visible() < end || l.budget.full() {
+		// In a full budget more encodings displace others.
+		if counts[n] < blockSize/2 || b.plain[form].have(by, counts[n]) != nil || l.Visible() < end || l.budget.Used() >= l.budget.limit {
 			continue
 		}
 		if _, _, _, err := l.frames(by, form, false, start, end); err != nil {
@@ -660,8 +661,8 @@ func (r *Recording) Encode(form wire.Form, members bool) error {
 
 func (r *Recording) encode(form wire.Form, members bool) error {
 	for b := range r.blocks {
-		if !r.budget.keeps() {
-			return nil
+		if r.budget.Used() >= r.budget.limit/4*3 {
+			return nil // no room for permanent encodings
 		}
 		s := r.blocks[b].slot(form, members)
 		s.mu.Lock()

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/watch"
@@ -57,9 +56,12 @@ const (
 	cborShort = 23 // maximum number of entries of a map with a head of one byte
 )
 
-// cborText appends a string.
-func cborText(dst []byte, s string) []byte {
-	return append(cborLength(dst, 0x60, len(s)), s...)
+// cborText appends strings.
+func cborText(dst []byte, all ...string) []byte {
+	for _, s := range all {
+		dst = append(cborLength(dst, 0x60, len(s)), s...)
+	}
+	return dst
 }
 
 // cborLength appends the head of an item of that major type.
@@ -74,17 +76,6 @@ func cborLength(dst []byte, major byte, n int) []byte {
 	default:
 		return append(dst, major|26, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 	}
-}
-
-func cborTypeMeta(tm metav1.TypeMeta) []byte {
-	b := cborText(cborText(nil, "kind"), tm.Kind)
-	return cborText(cborText(b, "apiVersion"), tm.APIVersion)
-}
-
-func cborHead(t watch.EventType) []byte {
-	b := append([]byte(cborSelf), cborMap|2)
-	b = cborText(cborText(b, "type"), string(t))
-	return cborText(b, "object")
 }
 
 func (e *encoder) appendCBOR(dst []byte, o runtime.Object) ([]byte, error) {
@@ -126,11 +117,6 @@ var errNoProtobuf = errors.New("it has no protobuf")
 type message interface {
 	Size() int
 	MarshalToSizedBuffer(data []byte) (int, error)
-}
-
-func protoTypeMeta(tm metav1.TypeMeta) []byte {
-	head, _ := appendMessage([]byte(protoPrefix), tagTypeMeta, &runtime.TypeMeta{APIVersion: tm.APIVersion, Kind: tm.Kind}) // two strings always fit
-	return head
 }
 
 func (e *encoder) appendProto(dst []byte, o runtime.Object) ([]byte, error) {

@@ -74,11 +74,12 @@ type encoder struct {
 func newEncoder(gvk schema.GroupVersionKind, keeps bool) encoder {
 	tm := metav1.TypeMeta{Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String()}
 	head, _ := json.Marshal(tm) // two strings are always encodable
+	proto, _ := appendMessage([]byte(protoPrefix), tagTypeMeta, &runtime.TypeMeta{APIVersion: tm.APIVersion, Kind: tm.Kind})
 	return encoder{
 		keeps: keeps,
 		json:  bytes.TrimSuffix(head, []byte("}")),
-		cbor:  cborTypeMeta(tm),
-		proto: protoTypeMeta(tm),
+		cbor:  cborText(nil, "kind", tm.Kind, "apiVersion", tm.APIVersion),
+		proto: proto,
 	}
 }
 

@@ -15,6 +15,18 @@ type Path struct {
 	Namespace, Name, Subresource string // empty for all namespaces, the collection, and the object itself
 }
 
+// String returns the path that [ParsePath] reads.
+func (p Path) String() string {
+	parts := []string{"/apis", p.Resource.Group, p.Resource.Version}
+	if p.Resource.Group == "" {
+		parts = []string{"/api", p.Resource.Version}
+	}
+	if p.Namespace != "" {
+		parts = append(parts, "namespaces", p.Namespace)
+	}
+	return strings.TrimRight(strings.Join(append(parts, p.Resource.Resource, p.Name, p.Subresource), "/"), "/")
+}
+
 // ParsePath reads /api/VERSION/ or /apis/GROUP/VERSION/, an optional namespaces/NAMESPACE/, and
 // RESOURCE[/NAME[/SUBRESOURCE]]. It returns false for a path below no resource.
 func ParsePath(text string) (p Path, ok bool) {

@@ -276,15 +276,7 @@ func pathCell(c apiextensionsv1.CustomResourceColumnDefinition, content map[stri
 	}
 	value := v.Interface()
 	if c.Type == "date" {
-		s, ok := value.(string)
-		if !ok {
-			return unknown
-		}
-		var t metav1.Time
-		if err := t.UnmarshalQueryParameter(s); err != nil {
-			return unknown
-		}
-		return since(t)
+		return sinceText(value)
 	}
 	switch value.(type) {
 	case string, bool, int64, float64:

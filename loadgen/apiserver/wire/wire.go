@@ -104,7 +104,7 @@ func AppendEvent(dst []byte, m Media, t watch.EventType, object []byte) []byte {
 	case Protobuf:
 		return appendProtoEvent(dst, t, object)
 	case CBOR:
-		return append(append(dst, cborHead(t)...), object...)
+		return append(cborText(append(append(dst, cborSelf...), cborMap|2), "type", string(t), "object"), object...)
 	default:
 		return appendJSONEvent(dst, t, object)
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
@@ -113,21 +114,15 @@ func Record(ctx context.Context, w FrameWriter, opts RecordOptions) ([]Recorded,
 const flushPeriod = 2 * time.Second // a killed recorder loses less than that
 
 func (r *recorder) flush(ctx context.Context) error {
-	tick := time.NewTicker(flushPeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	err := wait.PollUntilContextCancel(ctx, flushPeriod, false, func(context.Context) (bool, error) {
 		r.mu.Lock()
-		err := r.w.Flush()
-		r.mu.Unlock()
-		if err != nil {
-			return err
-		}
+		defer r.mu.Unlock()
+		return false, r.w.Flush()
+	})
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // The end of the context is not an error.
 	}
+	return err
 }
 
 func (r *recorder) write(frames ...trace.Frame) error {

@@ -75,8 +75,7 @@ func (p *Position) Follow(at uint64) *Follower {
 	f := &Follower{position: p, wake: make(chan struct{}, 1)}
 	f.seen.Store(at)
 	p.mu.Lock()
-	next := append(slices.Clone(p.all()), f)
-	p.followers.Store(&next)
+	p.followers.Store(new(append(slices.Clone(p.all()), f)))
 	p.mu.Unlock()
 	p.signalRoom()
 	return f

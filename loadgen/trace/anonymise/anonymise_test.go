@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/randfill"
@@ -84,8 +85,8 @@ func recordings(t testing.TB) []string {
 	return found
 }
 
-// harmless matches strings that are kept because of their form.
-var harmless = regexp.MustCompile(`^(\d{4}-\d\d-\d\dT[0-9:.]+Z|\d+|\d+(\.\d+)?(m|k|Ki|Mi|Gi|Ti|M|G)|\d{1,3}%|)$`)
+// harmlessForm matches strings that are kept because of their form.
+var harmlessForm = regexp.MustCompile(`^(\d{4}-\d\d-\d\dT[0-9:.]+Z|\d+|\d+(\.\d+)?(m|k|Ki|Mi|Gi|Ti|M|G)|\d{1,3}%|)$`)
 
 // TestRecordings: of a recording from a real cluster, only the strings of the golden file survive. A name has one
 // replacement, and different names have different ones.
@@ -110,9 +111,10 @@ func TestRecordings(t *testing.T) {
 			eachString(t, f.Object, g.Object, func(was, is string) {
 				switch {
 				case was != is:
-					gone[was], come[is] = true, true
-				case !harmless.MatchString(was):
-					kept[was] = true
+					gone.Insert(was)
+					come.Insert(is)
+				case !harmlessForm.MatchString(was):
+					kept.Insert(was)
 				}
 			})
 			var o, p metav1.PartialObjectMetadata
@@ -138,7 +140,7 @@ func TestRecordings(t *testing.T) {
 		}
 	}
 	for s := range gone {
-		if come[s] && len(s) >= 6 && !kept[s] {
+		if come.Has(s) && len(s) >= 6 && !kept.Has(s) {
 			t.Errorf("%q has survived in another place", s)
 		}
 	}
@@ -152,9 +154,9 @@ func TestRecordings(t *testing.T) {
 		}
 	}
 	golden := must(os.ReadFile("testdata/kept.txt"))(t)
-	allowed := set(strings.Split(string(golden), "\n")...)
+	allowed := sets.New(strings.Split(string(golden), "\n")...)
 	for s := range kept {
-		if !allowed[s] {
+		if !allowed.Has(s) {
 			t.Errorf("%q has survived, and is not in testdata/kept.txt", s)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -28,15 +29,7 @@ var vocabularyFile string
 //go:embed own.txt
 var ownFile string
 
-type words map[string]bool
-
-func set(values ...string) words {
-	m := make(words, len(values))
-	for _, v := range values {
-		m[v] = true
-	}
-	return m
-}
+type words = sets.Set[string]
 
 // vocabulary returns the strings to keep, by type or by list.
 var vocabulary = sync.OnceValue(func() map[string]words {
@@ -46,7 +39,7 @@ var vocabulary = sync.OnceValue(func() map[string]words {
 		if all[list] == nil {
 			all[list] = words{}
 		}
-		all[list][value] = true
+		all[list].Insert(value)
 	}
 	return all
 })
@@ -63,17 +56,13 @@ var anyValue = sync.OnceValue(func() words {
 	all := words{}
 	for list, values := range vocabulary() {
 		if list == "reason" || strings.Contains(list, "/") {
-			for v := range values {
-				all[v] = true
-			}
+			all.Insert(values.UnsortedList()...)
 		}
 	}
 	return all
 })
 
-var knownKeys = sync.OnceValue(func() words { return vocabulary()["key"] })
-
-func keptKey(s string) bool { return knownKeys()[s] }
+func keptKey(s string) bool { return vocabulary()["key"].Has(s) }
 
 // resourceNames returns the resources that Kubernetes defines, such as cpu.
 var resourceNames = sync.OnceValue(func() words { return enumeration(reflect.TypeFor[v1.ResourceName]()) })
@@ -82,9 +71,9 @@ var resourceNames = sync.OnceValue(func() words { return enumeration(reflect.Typ
 var known = sync.OnceValue(func() (k struct{ kinds, versions, groups words }) {
 	k.kinds, k.versions, k.groups = words{}, words{}, words{}
 	for kind := range scheme.Scheme.AllKnownTypes() {
-		k.kinds[kind.Kind] = true
-		k.versions[kind.GroupVersion().String()] = true
-		k.groups[kind.Group] = true
+		k.kinds.Insert(kind.Kind)
+		k.versions.Insert(kind.GroupVersion().String())
+		k.groups.Insert(kind.Group)
 	}
 	return k
 })
@@ -119,7 +108,7 @@ func (l leaf) keeps(s string, kind schema.GroupVersionKind) bool {
 	switch {
 	case len(s) > longestKept:
 		return false
-	case l.values[s]:
+	case l.values.Has(s):
 		return true
 	case l.form == opaque || l.form == encoded:
 		return false
@@ -128,7 +117,7 @@ func (l leaf) keeps(s string, kind schema.GroupVersionKind) bool {
 	}
 	switch l.form {
 	case qualified:
-		return resourceNames()[s]
+		return resourceNames().Has(s)
 	case duration:
 		_, err := time.ParseDuration(s)
 		return err == nil
@@ -141,11 +130,11 @@ func (l leaf) keeps(s string, kind schema.GroupVersionKind) bool {
 	case percent:
 		return percentage.MatchString(s)
 	case apiKind:
-		return s == kind.Kind || known().kinds[s]
+		return s == kind.Kind || known().kinds.Has(s)
 	case version:
-		return s == kind.GroupVersion().String() || known().versions[s]
+		return s == kind.GroupVersion().String() || known().versions.Has(s)
 	case group:
-		return s == kind.Group || known().groups[s]
+		return s == kind.Group || known().groups.Has(s)
 	case number:
 		return digits(s)
 	}
@@ -169,13 +158,10 @@ func digits(s string) bool {
 	return s != "" && len(s) <= 20 && strings.Trim(s, "0123456789") == ""
 }
 
-var (
-	truths      = set("true", "false", "True", "False", "Unknown")
-	harmlessIPs = set("127.0.0.1", "0.0.0.0", "::1", "::")
-)
+var harmless = sets.New("true", "false", "True", "False", "Unknown", "127.0.0.1", "0.0.0.0", "::1", "::")
 
 // keptWhole reports whether a string is harmless in any position, as a value or as a label key.
-func keptWhole(s string) bool { return keptKey(s) || truths[s] || harmlessIPs[s] }
+func keptWhole(s string) bool { return keptKey(s) || harmless.Has(s) }
 
 // leafOf returns the leaf of a field of type string or of unknown type, by its name.
 func leafOf(field string) leaf { return leaves()[field] }
@@ -187,15 +173,15 @@ var leaves = sync.OnceValue(func() map[string]leaf {
 		"args": {form: opaque}, "binaryData": {form: opaque}, "command": {form: opaque}, "data": {form: opaque}, "stringData": {form: opaque}, "value": {form: opaque},
 		// Keys of maps, in other places.
 		"key": {form: qualified}, "matchLabelKeys": {form: qualified}, "mismatchLabelKeys": {form: qualified}, "topologyKey": {form: qualified},
-		"finalizers": {form: qualified, values: set("kubernetes")},
+		"finalizers": {form: qualified, values: sets.New("kubernetes")},
 		"apiGroup":   {form: group}, "apiGroups": {form: group}, "apiVersion": {form: version}, "kind": {form: apiKind}, "resourceVersion": {form: number},
 		"cpu": {form: quantity}, "ephemeral-storage": {form: quantity}, "memory": {form: quantity}, "storage": {form: quantity},
 		"effect": constant, "operation": constant, "operator": constant, "phase": constant, "policy": constant, "protocol": constant,
 		"reason": constant, "status": constant, "type": constant,
 		"component": component, "manager": component, "reportingComponent": component, "reportingController": component,
-		"architecture": {values: set("amd64", "arm64")}, "operatingSystem": {values: set("linux", "windows")},
-		"clusterIP": {values: set("None")}, "clusterIPs": {values: set("None")},
-		"fieldPath": {values: vocabulary()["fieldPath"]}, "fieldsType": {values: set("FieldsV1")}, "subresource": {values: set("status", "scale")},
-		"resource": {values: set("limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage")},
+		"architecture": {values: sets.New("amd64", "arm64")}, "operatingSystem": {values: sets.New("linux", "windows")},
+		"clusterIP": {values: sets.New("None")}, "clusterIPs": {values: sets.New("None")},
+		"fieldPath": {values: vocabulary()["fieldPath"]}, "fieldsType": {values: sets.New("FieldsV1")}, "subresource": {values: sets.New("status", "scale")},
+		"resource": {values: sets.New("limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage")},
 	}
 })

@@ -109,12 +109,8 @@ func (p *pseudonyms) word(s string) string {
 			first, size = '0', 10
 		}
 		w[i] = first
-		var distance int
-		if i == 0 {
-			distance = 1 + p.below(size-1, wordDomain, i, w)
-		} else {
-			distance = p.below(size, wordDomain, i, w)
-		}
+		least := max(0, 1-i)
+		distance := least + p.below(size-least, wordDomain, i, w)
 		w[i] = first + byte((int(c-first)+distance)%size)
 	}
 	return string(w)

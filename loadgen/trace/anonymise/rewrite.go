@@ -126,7 +126,7 @@ func (r *rewriter) key(s shape, name string) (replacement string, child shape) {
 		child = untyped(name)
 	}
 	// A key of a map is a name. Any other key may be a field or a name; a field that other types have is not secret.
-	if keptKey(name) || resourceNames()[name] || !s.is(reflect.Map) && fieldNames()[name] {
+	if keptKey(name) || resourceNames().Has(name) || !s.is(reflect.Map) && fieldNames().Has(name) {
 		return name, child
 	}
 	return r.replacement(qualified, name), child

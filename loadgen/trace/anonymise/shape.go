@@ -83,14 +83,6 @@ func shapeOf(t reflect.Type) shape {
 	return shape{typ: t}
 }
 
-// holdsText reports whether a type is a string, or a pointer, a list or a map of strings.
-func holdsText(t reflect.Type) bool {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
-		t = t.Elem()
-	}
-	return t == reflect.TypeFor[string]()
-}
-
 type structs map[reflect.Type]map[string]shape // caches the fields of struct types by their names in JSON
 
 func (in structs) fields(t reflect.Type) map[string]shape {
@@ -111,7 +103,11 @@ func (in structs) fields(t reflect.Type) map[string]shape {
 		case name == "":
 			name = f.Name
 		}
-		if holdsText(f.Type) {
+		text := f.Type
+		for text.Kind() == reflect.Pointer || text.Kind() == reflect.Slice || text.Kind() == reflect.Map {
+			text = text.Elem()
+		}
+		if text == reflect.TypeFor[string]() {
 			// The name is more specific than the type.
 			s.leaf = leafOf(name)
 		}
@@ -132,7 +128,7 @@ var fieldNames = sync.OnceValue(func() words {
 			walk(s.element())
 		case s.is(reflect.Struct) && in[s.typ] == nil:
 			for name, field := range in.fields(s.typ) {
-				names[name] = true
+				names.Insert(name)
 				walk(field)
 			}
 		}
