@@ -49,7 +49,7 @@ awk '
 		test = plain(attribute("name")); sub(/^\[It\] /, "", test); sub(/( \[[A-Za-z0-9:, -]*\])+$/, "", test)
 		outcome = attribute("status"); sums[outcome]++; rows[++n] = test; outcomes[n] = outcome
 	}
-	/<failure / && n { if (why[n] == "") why[n] = substr(plain(attribute("message")), 1, 200) }
+	/<failure / && why[n] == "" { sub(/.*<failure [^>]*>(\[[A-Z]*\] )?/, ""); why[n] = substr(plain($0), 1, 200) }
 	END {
 		print "| test | outcome | |\n|---|---|---|"
 		for (i = 1; i <= n; i++) printf "| %s | %s | %s |\n", rows[i], outcomes[i] == "passed" ? "passed" : "**" outcomes[i] "**", why[i]

@@ -168,7 +168,11 @@ func TestEveryBuiltin(t *testing.T) {
 		if res.Namespaced {
 			namespace = "ns"
 		}
-		body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"x"}}`, res.GroupVersion(), res.GVK.Kind)
+		name := "x"
+		if res.GVK.Kind == "IPAddress" {
+			name = "10.0.0.1"
+		}
+		body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, res.GroupVersion(), res.GVK.Kind, name)
 		r, err := e.Create(res, []byte(body), Request{Namespace: namespace, FieldValidation: "Strict"})
 		if err != nil {
 			t.Errorf("%s: %v", res, err)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -42,6 +43,21 @@ func (r rules) name() apivalidation.ValidateNameFunc {
 		return apivalidation.NameIsDNSLabel
 	case r.has("name:path-segment"): // such as "system:node"
 		return isPathSegment
+	case r.has("name:ip"):
+		return func(name string, _ bool) (why []string) {
+			for _, err := range validation.IsValidIP(nil, name) {
+				why = append(why, err.Detail)
+			}
+			return why
+		}
+	case r.has("name:short"): // Jobs have 11 characters more.
+		return func(name string, prefix bool) []string {
+			why := apivalidation.NameIsDNSSubdomain(name, prefix)
+			if len(name) > 52 {
+				why = append(why, "must be no more than 52 characters")
+			}
+			return why
+		}
 	}
 	return apivalidation.NameIsDNSSubdomain
 }
