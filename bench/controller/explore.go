@@ -51,6 +51,7 @@ type span struct{ from, to time.Duration }
 type missed struct {
 	resource schema.GroupResource
 	deleted  bool
+	user     bool          // did it or asked for it, not the stand-in or a program beside
 	span                   // to is the time of the second change, or of the object that takes the place of a deleted one
 	marked   time.Duration // a finalizer kept it from then on; 0 for none
 }
@@ -250,19 +251,20 @@ func fieldsOf(c *record.Change) string {
 func misses(p *record.Play, watched []schema.GroupResource) []missed {
 	var deletions, changes []missed
 	clients := p.Clients()
-	changed, marked := map[record.ID]time.Duration{}, map[record.ID]time.Duration{}
+	changed, marked, users := map[record.ID]time.Duration{}, map[record.ID]time.Duration{}, map[record.ID]bool{}
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		o := c.ID()
 		deleted := c.Type == watch.Deleted
 		if m, ok := c.Object.(metav1.Object); ok && !deleted && m.GetDeletionTimestamp() != nil && marked[o] == 0 {
 			marked[o] = c.At
+			users[o] = c.By == record.ByWorkload
 		}
 		if c.Type == watch.Added || c.At < early || clients[c.By] && !(deleted && marked[o] > 0) || !slices.Contains(watched, o.Resource) ||
 			slices.ContainsFunc(slices.Concat(deletions, changes), func(m missed) bool { return m.resource == o.Resource && m.deleted == deleted }) {
 			continue
 		}
-		m := missed{resource: o.Resource, deleted: deleted, span: span{c.At, c.At}, marked: marked[o]}
+		m := missed{resource: o.Resource, deleted: deleted, user: c.By == record.ByWorkload || c.By == record.ByStorm || users[o], span: span{c.At, c.At}, marked: marked[o]}
 		if !deleted {
 			if m.from = changed[o]; m.from == 0 {
 				changed[o] = c.At
@@ -277,7 +279,17 @@ func misses(p *record.Play, watched []schema.GroupResource) []missed {
 		}
 		deletions = append(deletions, m)
 	}
-	return append(deletions, changes...) // A deletion tells more than two changes.
+	all := append(deletions, changes...) // A deletion tells more than two changes,
+	slices.SortStableFunc(all, func(a, b missed) int {
+		switch { // and what users do more than what follows from it.
+		case a.user == b.user:
+			return 0
+		case a.user:
+			return -1
+		}
+		return 1
+	})
+	return all
 }
 
 // explore plays the plans that the play without faults suggests, until one fails each time or the budget is spent.

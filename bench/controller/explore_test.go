@@ -15,8 +15,8 @@ import (
 	"watchlab/bench/internal/golden"
 )
 
-// TestExplored: the plans follow from what the program watches and writes, the most telling ones first. Leases, writes
-// before the storm and refused ones suggest nothing.
+// TestExplored: the plans follow from what the program watches and writes, the most telling ones first: of changes, those
+// of users. Leases, writes before the storm and refused ones suggest nothing.
 func TestExplored(t *testing.T) {
 	jobs := schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -37,6 +37,8 @@ func TestExplored(t *testing.T) {
 		},
 		Changes: []record.Change{
 			{At: 3 * time.Second, By: me, Type: watch.Added, Resource: pods, Key: "a/b"},
+			{At: 3200 * time.Millisecond, By: record.ByLifecycle, Type: watch.Modified, Resource: pods, Key: "a/b"},
+			{At: 3400 * time.Millisecond, By: record.ByLifecycle, Type: watch.Modified, Resource: pods, Key: "a/b"},
 			{At: 4 * time.Second, By: record.ByWorkload, Type: watch.Modified, Resource: jobs, Key: "a/c"},
 			{At: 5 * time.Second, By: record.ByWorkload, Type: watch.Modified, Resource: jobs, Key: "a/c"},
 			{At: 5500 * time.Millisecond, By: record.ByWorkload, Type: watch.Modified, Resource: jobs, Key: "a/b", Object: terminating},

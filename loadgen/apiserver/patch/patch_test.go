@@ -179,8 +179,8 @@ func TestEveryBuiltin(t *testing.T) {
 			continue
 		}
 		r.Object.(metav1.Object).SetResourceVersion("1")
-		body = strings.Replace(body, `"name":"x"`, `"name":"x","labels":{"a":"b"}`, 1)
-		r, err = e.Patch(res, r.Object, []byte(body), Request{Namespace: namespace, Name: "x", ContentType: string(types.ApplyYAMLPatchType), FieldManager: "m"})
+		body = strings.Replace(body, `"metadata":{`, `"metadata":{"labels":{"a":"b"},`, 1)
+		r, err = e.Patch(res, r.Object, []byte(body), Request{Namespace: namespace, Name: name, ContentType: string(types.ApplyYAMLPatchType), FieldManager: "m"})
 		if err != nil {
 			t.Errorf("%s: %v", res, err)
 			continue
