@@ -130,9 +130,7 @@ func (s *Server) prioritize(pod *v1.Pod) error {
 	forbidden := func(format string, args ...any) error {
 		return apierrors.NewForbidden(podResource.GroupResource(), pod.Name, fmt.Errorf(format, args...))
 	}
-	class := &schedulingv1.PriorityClass{}
-	class.Name, class.Value = name, map[string]int32{"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}[name]
-	found := name == "" || class.Value > 0
+	class, found := &schedulingv1.PriorityClass{}, name == ""
 	for _, c := range stored[*schedulingv1.PriorityClass](s, schedulingv1.GroupName, "priorityclasses", "") {
 		if name == c.Name || name == "" && c.GlobalDefault && (class.Name == "" || c.Value < class.Value) {
 			class, found = c, true
@@ -152,7 +150,6 @@ func (s *Server) prioritize(pod *v1.Pod) error {
 }
 
 // The addresses that services get are in 10.96.0.0/16, their ports in the range of kube-apiserver.
-const ownAddress = "10.96.0.1"
 const firstAddress, addresses, firstNodePort, nodePorts = 10<<24 | 96<<16, 1 << 16, 30000, 2768
 
 // free returns the next of n numbers that is not used, by its text.

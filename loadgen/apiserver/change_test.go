@@ -84,7 +84,7 @@ func TestChanged(t *testing.T) {
 	if got := short(seen.of("namespaces")); !slices.Contains(got, reported{watch.Added, "kube-system", "manifest", false}) {
 		t.Errorf("Open reported the namespaces %v", got)
 	}
-	srv.Release(10)
+	srv.Release(20) // more than what each cluster has
 	ctx, due := context.Background(), time.Now().Add(-time.Second)
 	users, controller := inProcessClient(t, srv, "workload"), inProcessClient(t, srv, "replica-1")
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
@@ -114,17 +114,17 @@ func TestChanged(t *testing.T) {
 		{watch.Modified, "default/mine", "replica-1", true},
 		{watch.Deleted, "default/mine", "workload", true},
 	}
-	if diff := cmp.Diff(want, short(all[10:13])); diff != "" {
+	if diff := cmp.Diff(want, short(all[20:23])); diff != "" {
 		t.Errorf("changes of clients (-want +got):\n%s", diff)
 	}
-	if c := all[10]; !c.Intended.Equal(due) {
+	if c := all[20]; !c.Intended.Equal(due) {
 		t.Errorf("the creation was due %v before it, want %v", c.At.Sub(c.Intended), c.At.Sub(due))
 	}
 	for i, c := range all {
 		if c.Version != uint64(i+1) || c.Object.(*v1.Pod).ResourceVersion != strconv.Itoa(i+1) {
 			t.Errorf("change %d has the version %d of the object %s", i+1, c.Version, c.Object.(*v1.Pod).ResourceVersion)
 		}
-		if i == 10 {
+		if i == 20 {
 			continue
 		}
 		if !c.Intended.Equal(c.At) {

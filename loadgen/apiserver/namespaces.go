@@ -2,12 +2,14 @@ package apiserver
 
 import (
 	"cmp"
+	_ "embed" // the seeds
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	v1 "k8s.io/api/core/v1"
@@ -21,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
@@ -56,20 +57,28 @@ func (s *Server) seedNamespaces(c *collection) {
 	}
 }
 
-// seedService creates the service by which pods find this server.
-func (s *Server) seedService(c *collection) {
-	o := &v1.Service{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "kubernetes", Namespace: metav1.NamespaceDefault, UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.Now().Rfc3339Copy(),
-			Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
-		},
-		Spec: v1.ServiceSpec{
-			ClusterIP: ownAddress, ClusterIPs: []string{ownAddress}, IPFamilies: []v1.IPFamily{v1.IPv4Protocol}, IPFamilyPolicy: new(v1.IPFamilyPolicySingleStack),
-			Ports: []v1.ServicePort{{Name: "https", Protocol: v1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(6443)}},
-		},
+// seedsText are the objects that each cluster has.
+//
+//go:embed seeds.yaml
+var seedsText string
+
+// seed creates those of a resource.
+func (s *Server) seed(c *collection) {
+	now := metav1.Now().Rfc3339Copy()
+	for text := range strings.SplitSeq(seedsText, "---\n") {
+		if !strings.Contains(text, "kind: "+c.stored.GVK.Kind+"\n") {
+			continue
+		}
+		decoded, kind, err := resources.Codecs.UniversalDeserializer().Decode([]byte(strings.ReplaceAll(text, "NOW", now.Format(`"`+time.RFC3339+`"`))), nil, nil)
+		if err != nil || *kind != c.stored.GVK {
+			continue
+		}
+		o := decoded.(resources.Object)
+		patch.SetDefaults(o)
+		o.SetUID(types.UID(uuid.NewString()))
+		o.SetCreationTimestamp(now)
+		c.log.Put(store.Origin{By: byManifest}, watch.Added, strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"), withoutKind(o), 0)
 	}
-	patch.SetDefaults(o)
-	c.log.Put(store.Origin{By: byManifest}, watch.Added, "default/kubernetes", o, 0)
 }
 
 // builtin returns the collection of a resource that is always served.

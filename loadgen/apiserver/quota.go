@@ -125,9 +125,9 @@ func take(q *v1.ResourceQuota, kind string, obj resources.Object, taken v1.Resou
 		}
 		now := was.DeepCopy()
 		if now.Add(n); now.Cmp(hard) > 0 {
-			for list, value := range map[*[]string]resource.Quantity{&requested: n, &used: was, &limited: hard} {
-				*list = append(*list, fmt.Sprintf("%s=%s", name, value.String()))
-			}
+			requested = append(requested, fmt.Sprintf("%s=%s", name, n.String()))
+			used = append(used, fmt.Sprintf("%s=%s", name, was.String()))
+			limited = append(limited, fmt.Sprintf("%s=%s", name, hard.String()))
 		}
 		q.Status.Used[name] = now
 	}
@@ -158,7 +158,8 @@ func counts(kind string, name v1.ResourceName) bool {
 		requests, is := strings.CutPrefix(n, v1.DefaultResourceRequestsPrefix)
 		extended := is && strings.Contains(n, "/") && !strings.Contains(n, v1.ResourceDefaultNamespacePrefix)
 		ephemeral := name == v1.ResourceEphemeralStorage || name == v1.ResourceRequestsEphemeralStorage || name == v1.ResourceLimitsEphemeralStorage
-		if plain || ephemeral || extended || slices.Contains(mandatory, name) || strings.HasPrefix(n, v1.ResourceHugePagesPrefix) || is && strings.HasPrefix(requests, v1.ResourceHugePagesPrefix) {
+		huge := strings.HasPrefix(n, v1.ResourceHugePagesPrefix) || is && strings.HasPrefix(requests, v1.ResourceHugePagesPrefix)
+		if plain || ephemeral || extended || huge || slices.Contains(mandatory, name) {
 			return true
 		}
 	case "services":

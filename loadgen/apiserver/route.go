@@ -227,12 +227,10 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	c = newCollection(s.storedOf(res), store.New(s.budget, &s.revision, s.opts.Retain), 0)
 	s.watching.follow(c.log)
 	s.observe(c)
-	switch res.GVR {
-	case namespaceResource:
+	if res.GVR == namespaceResource {
 		s.seedNamespaces(c)
-	case serviceResource:
-		s.seedService(c)
 	}
+	s.seed(c)
 	s.collections[key] = c
 	return c
 }

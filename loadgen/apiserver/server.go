@@ -24,7 +24,7 @@
 //
 // # Not simulated
 //
-//   - Controllers, kubelet, garbage collector, quotas, RBAC, priority and fairness, and most of
+//   - Controllers (also that of quotas), kubelet, garbage collector, RBAC, priority and fairness, and most of
 //     admission and validation of built-in kinds. A deleted pod is gone at once unless
 //     [Options].Graceful is set.
 //   - Alpha and beta versions of a built-in resource as views of one resource.
@@ -51,6 +51,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -162,7 +163,11 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		s.observe(c)
 	}
 	if opts.Changed != nil {
-		s.builtin(namespaceResource)
+		for _, res := range s.registry.All() { // Nothing is created later on.
+			if strings.Contains(seedsText, "kind: "+res.GVK.Kind+"\n") || res.GVR == namespaceResource {
+				s.collection(res)
+			}
+		}
 	}
 	s.handler = s
 	if opts.Wrap != nil {
