@@ -200,18 +200,18 @@ func TestAsked(t *testing.T) {
 }
 
 func TestClientset(t *testing.T) {
-	const want = `create pods "a/web" 201 version=7
-update pods "a/web" 200 based=7 version=8
-update pods "a/web" 200 based=8 version=8 unchanged
-update pods "a/web" 409 based=7
-update pods/status "a/web" 200 based=8 version=9
-patch pods "a/web" 200 version=10
-patch pods "a/web" 200 version=10 unchanged
-apply pods "a/web" 200 version=11
-apply pods "a/web" 200 version=11 unchanged
-delete pods "a/web" 409 based=7
-create pods/eviction "a/web" 409 based=7
-delete pods "a/web" 200 based=11 version=12`
+	const want = `create pods "a/web" 201 version=9
+update pods "a/web" 200 based=9 version=10
+update pods "a/web" 200 based=10 version=10 unchanged
+update pods "a/web" 409 based=9
+update pods/status "a/web" 200 based=10 version=11
+patch pods "a/web" 200 version=12
+patch pods "a/web" 200 version=12 unchanged
+apply pods "a/web" 200 version=13
+apply pods "a/web" 200 version=13 unchanged
+delete pods "a/web" 409 based=9
+create pods/eviction "a/web" 409 based=9
+delete pods "a/web" 200 based=13 version=14`
 	for _, encoding := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/cbor"} {
 		for _, proxied := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/proxied=%v", strings.TrimPrefix(encoding, "application/"), proxied), func(t *testing.T) {
@@ -281,7 +281,7 @@ func write(t *testing.T, set kubernetes.Interface) {
 	for range 2 {
 		must(c.Apply(ctx, corev1.Pod("web", "a").WithLabels(map[string]string{"b": "3"}), metav1.ApplyOptions{FieldManager: "x"}))
 	}
-	old, newest := "7", "11"
+	old, newest := "9", "13"
 	if err := c.Delete(ctx, "web", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &old}}); err == nil {
 		t.Error("no conflict")
 	}
