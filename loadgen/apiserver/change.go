@@ -10,11 +10,11 @@ import (
 )
 
 // Change is one event that became visible; see [Options]. Requests are due by [WithIntended]. By is the client of the
-// request ([WithClient]), empty without one; "storm" for released events and "manifest" for objects of
-// [Server.Create] and namespaces that the server creates.
+// request ([WithClient]), empty without one; "storm" for released events, "manifest" for objects of
+// [Server.Create] and those that the server creates, and "kube-apiserver" for what admission changes beside.
 type Change = store.Change
 
-const byManifest = "manifest"
+const byManifest, byAdmission = "manifest", "kube-apiserver"
 
 func originOf(ctx context.Context) store.Origin {
 	return store.Origin{By: ClientOf(ctx), Intended: IntendedOf(ctx)}

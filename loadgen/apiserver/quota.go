@@ -17,6 +17,7 @@ import (
 
 	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/apiserver/store"
 )
 
 // byStorageClass is in the names of quotas' resources that count the claims of one storage class.
@@ -53,7 +54,7 @@ func (s *Server) charge(req *request, obj resources.Object, key string, dry bool
 	}
 	for _, check := range []bool{true, false} { // No quota is charged if another refuses.
 		for _, q := range quotas {
-			if err := s.chargeOne(req, q, check || dry, func(q *v1.ResourceQuota) (bool, error) {
+			if err := s.chargeOne(q, check || dry, func(q *v1.ResourceQuota) (bool, error) {
 				if !covers(q, kind, obj) {
 					return false, nil
 				}
@@ -77,7 +78,7 @@ func (s *Server) charge(req *request, obj resources.Object, key string, dry bool
 }
 
 // chargeOne edits the status of a quota, again after a concurrent write.
-func (s *Server) chargeOne(req *request, q *v1.ResourceQuota, dry bool, edit func(*v1.ResourceQuota) (bool, error)) error {
+func (s *Server) chargeOne(q *v1.ResourceQuota, dry bool, edit func(*v1.ResourceQuota) (bool, error)) error {
 	res, _ := s.registry.Lookup("", "v1", "resourcequotas") // always served
 	log, key := s.collection(res).log, q.Namespace+"/"+q.Name
 	for {
@@ -97,9 +98,9 @@ func (s *Server) chargeOne(req *request, q *v1.ResourceQuota, dry bool, edit fun
 			return err
 		}
 		r, err := s.editor.Update(res, current, body, patch.Request{
-			Namespace: q.Namespace, Name: q.Name, Subresource: resources.Status, UserAgent: "kube-apiserver",
+			Namespace: q.Namespace, Name: q.Name, Subresource: resources.Status, UserAgent: byAdmission,
 		})
-		if err != nil || r.Unchanged || log.Put(originOf(req.http.Context()), watch.Modified, key, withoutKind(r.Object), was) {
+		if err != nil || r.Unchanged || log.Put(store.Origin{By: byAdmission}, watch.Modified, key, withoutKind(r.Object), was) {
 			return err
 		}
 	}
