@@ -15,7 +15,7 @@ import (
 
 // acted calls differs for objects of one content, whose names the server makes up, of which there are more at a time than
 // without faults. A program that is late has seen other numbers of replicas: several are too many only if they are more than
-// any number to which their owner was changed.
+// any number to or from which their owner was changed.
 func acted(free, o *Outcome, differs func(differing)) {
 	if o.excused {
 		return

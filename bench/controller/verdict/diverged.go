@@ -38,7 +38,7 @@ type Outcome struct {
 	crowds  map[alike]crowd
 	made    map[record.ID]state // of objects whose names are made up, or hashes
 	writes  int
-	asked   map[types.UID]float64 // the largest number to which a field of an owner was changed: it may be that of replicas
+	asked   map[types.UID]float64 // the largest number to or from which a field of an owner was changed: it may be that of replicas
 	// simulated are resources whose status the stand-in writes, and chance differences that need no fault.
 	simulated map[schema.GroupResource]bool
 	chance    map[string]bool
@@ -169,7 +169,8 @@ func OutcomeOf(p *record.Play) *Outcome {
 	return o
 }
 
-// askedIn notes what the owners of crowds were changed to.
+// askedIn notes what the owners of crowds were changed to, and from: without faults the program may have come too late for
+// the first number.
 func (o *Outcome) askedIn(p *record.Play) {
 	for a := range o.crowds {
 		if a.owner != "" {
@@ -184,10 +185,12 @@ func (o *Outcome) askedIn(p *record.Play) {
 		if _, owns := o.asked[m.GetUID()]; !owns {
 			continue
 		}
-		Changed(c, func(path string, _, is any) {
-			n, err := strconv.ParseFloat(fmt.Sprint(is), 64)
-			if err == nil && !strings.HasPrefix(path, ".metadata") && !strings.HasPrefix(path, ".status") {
-				o.asked[m.GetUID()] = max(o.asked[m.GetUID()], n)
+		Changed(c, func(path string, was, is any) {
+			for _, value := range []any{was, is} {
+				n, err := strconv.ParseFloat(fmt.Sprint(value), 64)
+				if err == nil && !strings.HasPrefix(path, ".metadata") && !strings.HasPrefix(path, ".status") {
+					o.asked[m.GetUID()] = max(o.asked[m.GetUID()], n)
+				}
 			}
 		})
 	}
