@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -24,86 +25,92 @@ import (
 const byStorageClass = ".storageclass.storage.k8s.io/"
 
 // charge adds what an object takes to the quotas of its namespace, or refuses the object, as the plugin ResourceQuota of
-// kube-apiserver v1.37.2 does. A quota limits nothing until a controller has written its status. A write that fails later
-// stays charged, until that controller counts again. A dry run charges nothing.
-func (s *Server) charge(req *request, obj resources.Object, key string, dry bool) error {
+// kube-apiserver v1.37.2 does; was is the position of the object that it replaces, 0 for none. A quota limits nothing until a
+// controller has written its status. A write that fails later stays charged, until that controller counts again. A dry run
+// charges nothing.
+func (s *Server) charge(req *request, obj resources.Object, key string, was uint64, dry bool) error {
+	if req.http.Method == http.MethodDelete {
+		return nil // which may mark the object
+	}
+	var old resources.Object
+	if was > 0 {
+		pod, isPod := obj.(*v1.Pod)
+		_, isService := obj.(*v1.Service)
+		_, isClaim := obj.(*v1.PersistentVolumeClaim)
+		if resize := isPod && req.subresource == resources.Resize; !resize && (req.subresource != "" || !isPod && !isService && !isClaim) {
+			return nil
+		}
+		if old, _ = req.log.Get(key); old == nil {
+			return nil // It was deleted meanwhile: the write fails.
+		}
+		if isPod && req.subresource == "" && terminates(pod) == terminates(old.(*v1.Pod)) {
+			return nil
+		}
+	}
 	quotas := stored[*v1.ResourceQuota](s, "", "resourcequotas", req.namespace+"/")
 	if len(quotas) == 0 {
 		return nil
 	}
 	kind := req.resource.GVR.GroupResource().String()
-	old, at := req.log.Get(key)
-	if at > 0 {
-		was, _ := old.(*v1.Pod)
-		switch o := obj.(type) {
-		case *v1.Pod:
-			if req.subresource != resources.Resize && (req.subresource != "" || terminates(was) == terminates(o)) {
-				return nil
-			}
-		case *v1.Service, *v1.PersistentVolumeClaim:
-			if req.subresource != "" {
-				return nil
-			}
-		default:
-			return nil
-		}
-	}
 	before, after := v1.ResourceList{}, usage(kind, obj)
-	if at > 0 {
+	if old != nil {
 		before = usage(kind, old)
 	}
-	for _, check := range []bool{true, false} { // No quota is charged if another refuses.
-		for _, q := range quotas {
-			if err := s.chargeOne(q, check || dry, func(q *v1.ResourceQuota) (bool, error) {
-				if !covers(q, kind, obj) {
-					return false, nil
-				}
-				taken := after.DeepCopy()
-				if at > 0 && covers(q, kind, old) {
-					for name, n := range taken {
-						n.Sub(before[name])
-						taken[name] = n
-					}
-				}
-				if err := take(q, kind, obj, taken); err != nil {
-					return false, apierrors.NewForbidden(req.resource.GVR.GroupResource(), obj.GetName(), err)
-				}
-				return true, nil
-			}); err != nil {
-				return err
+	add := func(q *v1.ResourceQuota) error {
+		if !covers(q, kind, obj) {
+			return nil
+		}
+		taken := after.DeepCopy()
+		if old != nil && covers(q, kind, old) {
+			for name, n := range taken {
+				n.Sub(before[name])
+				taken[name] = n
 			}
+		}
+		if err := take(q, kind, obj, taken); err != nil {
+			return apierrors.NewForbidden(req.resource.GVR.GroupResource(), obj.GetName(), err)
+		}
+		return nil
+	}
+	for _, q := range quotas { // No quota is charged if another refuses.
+		if err := add(q.DeepCopy()); err != nil {
+			return err
+		}
+	}
+	for _, q := range quotas {
+		if dry {
+			break
+		}
+		if err := s.editStatus(q, add); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// chargeOne edits the status of a quota, again after a concurrent write.
-func (s *Server) chargeOne(q *v1.ResourceQuota, dry bool, edit func(*v1.ResourceQuota) (bool, error)) error {
-	res, _ := s.registry.Lookup("", "v1", "resourcequotas") // always served
-	log, key := s.collection(res).log, q.Namespace+"/"+q.Name
-	for {
-		current, was := log.Get(key)
-		quota, ok := current.(*v1.ResourceQuota)
-		if !ok {
-			return nil // It was deleted meanwhile.
+// editStatus edits the status of a quota, unless it was deleted meanwhile.
+func (s *Server) editStatus(q *v1.ResourceQuota, edit func(*v1.ResourceQuota) error) (err error) {
+	c := s.builtin(v1.SchemeGroupVersion.WithResource("resourcequotas"))
+	c.edit(store.Origin{By: byAdmission}, q.Namespace+"/"+q.Name, func(current resources.Object) (watch.EventType, resources.Object) {
+		changed := current.(*v1.ResourceQuota).DeepCopy()
+		changed.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"}
+		if err = edit(changed); err != nil {
+			return "", nil
 		}
-		quota = quota.DeepCopy()
-		quota.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"}
-		changed, err := edit(quota)
-		if err != nil || dry || !changed {
-			return err
+		var body []byte
+		if body, err = json.Marshal(changed); err != nil {
+			return "", nil
 		}
-		body, err := json.Marshal(quota)
-		if err != nil {
-			return err
-		}
-		r, err := s.editor.Update(res, current, body, patch.Request{
+		var r patch.Result
+		r, err = s.editor.Update(c.stored, current, body, patch.Request{
 			Namespace: q.Namespace, Name: q.Name, Subresource: resources.Status, UserAgent: byAdmission,
 		})
-		if err != nil || r.Unchanged || log.Put(store.Origin{By: byAdmission}, watch.Modified, key, withoutKind(r.Object), was) {
-			return err
+		if err != nil || r.Unchanged {
+			return "", nil
 		}
-	}
+		return watch.Modified, withoutKind(r.Object)
+	})
+	return err
 }
 
 // take adds usage to the status of a quota, or says why the quota refuses it.
@@ -153,31 +160,21 @@ var mandatory = []v1.ResourceName{
 
 // counts reports whether a quota's resource is one of objects of a kind, by its resource and group.
 func counts(kind string, name v1.ResourceName) bool {
-	n := string(name)
-	switch plain := n == kind && slices.Contains(plainNames, kind); kind {
+	n, own := string(name), false
+	switch kind {
 	case "pods":
 		requests, is := strings.CutPrefix(n, v1.DefaultResourceRequestsPrefix)
 		extended := is && strings.Contains(n, "/") && !strings.Contains(n, v1.ResourceDefaultNamespacePrefix)
 		ephemeral := name == v1.ResourceEphemeralStorage || name == v1.ResourceRequestsEphemeralStorage || name == v1.ResourceLimitsEphemeralStorage
-		huge := strings.HasPrefix(n, v1.ResourceHugePagesPrefix) || is && strings.HasPrefix(requests, v1.ResourceHugePagesPrefix)
-		if plain || ephemeral || extended || huge || slices.Contains(mandatory, name) {
-			return true
-		}
+		huge := strings.HasPrefix(requests, v1.ResourceHugePagesPrefix) // with the prefix and without
+		own = ephemeral || extended || huge || slices.Contains(mandatory, name)
 	case "services":
-		if plain || name == v1.ResourceServicesNodePorts || name == v1.ResourceServicesLoadBalancers {
-			return true
-		}
+		own = name == v1.ResourceServicesNodePorts || name == v1.ResourceServicesLoadBalancers
 	case "persistentvolumeclaims":
 		_, of, _ := strings.Cut(n, byStorageClass)
-		if plain || name == v1.ResourceRequestsStorage || of == kind || of == string(v1.ResourceRequestsStorage) {
-			return true
-		}
-	default:
-		if plain {
-			return true
-		}
+		own = name == v1.ResourceRequestsStorage || of == kind || of == string(v1.ResourceRequestsStorage)
 	}
-	return n == "count/"+kind
+	return own || n == "count/"+kind || n == kind && slices.Contains(plainNames, kind)
 }
 
 // usage is what an object takes of all resources of quotas.
@@ -201,7 +198,7 @@ func usage(kind string, obj resources.Object) v1.ResourceList {
 		}
 	case *v1.Service:
 		ports := len(o.Spec.Ports)
-		if balanced := o.Spec.Type == v1.ServiceTypeLoadBalancer; balanced {
+		if o.Spec.Type == v1.ServiceTypeLoadBalancer {
 			all[v1.ResourceServicesLoadBalancers] = number(1)
 			if off := o.Spec.AllocateLoadBalancerNodePorts; off != nil && !*off {
 				ports = len(slices.DeleteFunc(slices.Clone(o.Spec.Ports), func(p v1.ServicePort) bool { return p.NodePort == 0 }))
@@ -295,14 +292,13 @@ func within(r v1.ScopedResourceSelectorRequirement, obj resources.Object) bool {
 		return false
 	}
 	classes = slices.DeleteFunc(classes, func(name string) bool { return name == "" })
-	in := slices.ContainsFunc(classes, func(name string) bool { return slices.Contains(r.Values, name) })
 	switch r.Operator {
 	case v1.ScopeSelectorOpExists:
 		return len(classes) > 0
 	case v1.ScopeSelectorOpDoesNotExist:
 		return len(classes) == 0
 	case v1.ScopeSelectorOpIn:
-		return in
+		return slices.ContainsFunc(classes, func(name string) bool { return slices.Contains(r.Values, name) })
 	}
 	return len(classes) == 0 || slices.ContainsFunc(classes, func(name string) bool { return !slices.Contains(r.Values, name) })
 }
@@ -310,17 +306,17 @@ func within(r v1.ScopedResourceSelectorRequirement, obj resources.Object) bool {
 // crossesNamespaces reports whether a term of a pod's affinity to pods names namespaces.
 func crossesNamespaces(a *v1.Affinity) bool {
 	var terms []v1.PodAffinityTerm
+	var weighted []v1.WeightedPodAffinityTerm
 	if a != nil && a.PodAffinity != nil {
 		terms = append(terms, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution...)
-		for _, t := range a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
-			terms = append(terms, t.PodAffinityTerm)
-		}
+		weighted = append(weighted, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution...)
 	}
 	if a != nil && a.PodAntiAffinity != nil {
 		terms = append(terms, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution...)
-		for _, t := range a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
-			terms = append(terms, t.PodAffinityTerm)
-		}
+		weighted = append(weighted, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution...)
+	}
+	for _, w := range weighted {
+		terms = append(terms, w.PodAffinityTerm)
 	}
 	return slices.ContainsFunc(terms, func(t v1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
 }

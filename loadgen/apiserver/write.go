@@ -102,7 +102,7 @@ func (s *Server) create(req *request) error {
 // after a concurrent write.
 func (s *Server) put(req *request, t watch.EventType, key string, r *patch.Result, was uint64, dryRun []string) (bool, error) {
 	if t != watch.Deleted && req.resource.Namespaced {
-		if err := s.charge(req, r.Object, key, len(dryRun) > 0); err != nil {
+		if err := s.charge(req, r.Object, key, was, len(dryRun) > 0); err != nil {
 			return false, err
 		}
 	}
