@@ -62,11 +62,16 @@ func (s *Server) seedNamespaces(c *collection) {
 //go:embed seeds.yaml
 var seedsText string
 
+// seeded reports whether a text of seeds may have objects of a resource.
+func seeded(text string, res *resources.Resource) bool {
+	return strings.Contains(text, "kind: "+res.GVK.Kind+"\n")
+}
+
 // seed creates those of a resource.
 func (s *Server) seed(c *collection) {
 	now := metav1.Now().Rfc3339Copy()
 	for text := range strings.SplitSeq(seedsText, "---\n") {
-		if !strings.Contains(text, "kind: "+c.stored.GVK.Kind+"\n") {
+		if !seeded(text, c.stored) {
 			continue
 		}
 		decoded, kind, err := resources.Codecs.UniversalDeserializer().Decode([]byte(strings.ReplaceAll(text, "NOW", now.Format(`"`+time.RFC3339+`"`))), nil, nil)

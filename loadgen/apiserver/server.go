@@ -51,7 +51,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -164,7 +163,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	}
 	if opts.Changed != nil {
 		for _, res := range s.registry.All() { // Nothing is created later on.
-			if strings.Contains(seedsText, "kind: "+res.GVK.Kind+"\n") || res.GVR == namespaceResource {
+			if seeded(seedsText, res) || res.GVR == namespaceResource {
 				s.collection(res)
 			}
 		}

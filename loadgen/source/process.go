@@ -10,6 +10,7 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -164,11 +165,10 @@ func (p *process) end() {
 func (p *process) send(s *storm.Storm, o Options) error {
 	head := *s
 	head.Events = nil
-	typed := true
-	for _, e := range s.Events {
+	typed := !slices.ContainsFunc(s.Events, func(e storm.Event) bool {
 		_, is := e.Object.(message)
-		typed = typed && is
-	}
+		return !is
+	})
 	if err := p.call("Prepare", preparation{head, len(s.Events), typed, o}, nil); err != nil {
 		return err
 	}

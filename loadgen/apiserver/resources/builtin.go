@@ -22,7 +22,6 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// definitionsKind is the only built-in kind without a client in client-go.
 var definitionsKind = apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 
 // Scheme holds the Go types of the built-in kinds: client-go's, CustomResourceDefinitions and APIServices, which are kept but
