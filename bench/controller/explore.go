@@ -158,7 +158,7 @@ func explored(p *record.Play) (plans []plan) {
 func spans(p *record.Play, watched []schema.GroupResource) (whole, once span, changed []schema.GroupResource) {
 	var changes []*record.Change
 	for c := range record.Each(p.Changes) {
-		if r := c.Resource.GroupResource(); (c.By == record.ByWorkload || c.By == record.ByStorm) && c.At >= early && slices.Contains(watched, r) {
+		if r := c.Resource.GroupResource(); c.ByUser() && c.At >= early && slices.Contains(watched, r) {
 			if changes = append(changes, c); !slices.Contains(changed, r) {
 				changed = append(changed, r)
 			}
@@ -258,13 +258,13 @@ func misses(p *record.Play, watched []schema.GroupResource) []missed {
 		deleted := c.Type == watch.Deleted
 		if m, ok := c.Object.(metav1.Object); ok && !deleted && m.GetDeletionTimestamp() != nil && marked[o] == 0 {
 			marked[o] = c.At
-			users[o] = c.By == record.ByWorkload
+			users[o] = c.ByUser()
 		}
 		if c.Type == watch.Added || c.At < early || clients[c.By] && !(deleted && marked[o] > 0) || !slices.Contains(watched, o.Resource) ||
 			slices.ContainsFunc(slices.Concat(deletions, changes), func(m missed) bool { return m.resource == o.Resource && m.deleted == deleted }) {
 			continue
 		}
-		m := missed{resource: o.Resource, deleted: deleted, user: c.By == record.ByWorkload || c.By == record.ByStorm || users[o], span: span{c.At, c.At}, marked: marked[o]}
+		m := missed{resource: o.Resource, deleted: deleted, user: c.ByUser() || users[o], span: span{c.At, c.At}, marked: marked[o]}
 		if !deleted {
 			if m.from = changed[o]; m.from == 0 {
 				changed[o] = c.At

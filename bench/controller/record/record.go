@@ -128,6 +128,9 @@ func (a *Access) ID() ID { return ID{a.Resource.GroupResource(), a.Key} }
 // ID returns the name of the object.
 func (c *Change) ID() ID { return ID{c.Resource.GroupResource(), c.Key} }
 
+// ByUser reports whether a user or the storm made the change.
+func (c *Change) ByUser() bool { return c.By == ByWorkload || c.By == ByStorm }
+
 // Background reports whether the object is written all the time, also by a program that is done: a lock or an event.
 func (a *Access) Background() bool { return a.Lock || background(a.Resource.Resource) }
 

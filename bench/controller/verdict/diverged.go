@@ -118,7 +118,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 					o.made[k] = state{owner.UID, users[owner.UID].changes}
 				}
 			}
-		case c.By == record.ByWorkload || c.By == record.ByStorm:
+		case c.ByUser():
 			u := users[m.GetUID()]
 			u.changes, u.last = u.changes+1, c.At
 			u.ended = u.ended || m.GetDeletionTimestamp() != nil || c.Type == watch.Deleted
