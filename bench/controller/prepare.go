@@ -5,6 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/rules"
 	"watchlab/bench/controller/server"
@@ -120,6 +123,23 @@ func (o Options) prepare(ctx context.Context, s Spec) (*prepared, error) {
 		o.Notify(line)
 	}
 	return p, nil
+}
+
+// scheduled reports whether an object has a spec.schedule, as a CronJob has: what follows depends on the time of day.
+func (p *prepared) scheduled() (is bool) {
+	look := func(o *unstructured.Unstructured) bool {
+		schedule, _, _ := unstructured.NestedString(o.Object, "spec", "schedule")
+		is = is || schedule != ""
+		return !is
+	}
+	if p.workload != nil {
+		p.workload.Objects(look)
+	}
+	for _, o := range p.objects {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
+		is = is || err == nil && !look(&unstructured.Unstructured{Object: content})
+	}
+	return is
 }
 
 // planName is the name of faults in the name of a play: their kinds, in turn.

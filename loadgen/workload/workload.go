@@ -50,14 +50,25 @@ type Action struct {
 // Namespaces are those of the objects, sorted.
 func (w *Workload) Namespaces() []string {
 	all := map[string]bool{}
-	for _, o := range w.initial {
+	for o := range w.Objects {
 		all[o.GetNamespace()] = true
-	}
-	for i := range w.actions {
-		all[w.actions[i].Object.GetNamespace()] = true
 	}
 	delete(all, "")
 	return slices.Sorted(maps.Keys(all))
+}
+
+// Objects visits the objects that exist before the storm, and those of the requests.
+func (w *Workload) Objects(yield func(*unstructured.Unstructured) bool) {
+	for _, o := range w.initial {
+		if !yield(o) {
+			return
+		}
+	}
+	for i := range w.actions {
+		if !yield(w.actions[i].Object) {
+			return
+		}
+	}
 }
 
 // Workload is a plan of requests. It is immutable.

@@ -33,8 +33,9 @@ type Outcome struct {
 	groups  map[record.ID]group
 	last    map[record.ID]time.Duration // of the last change
 	deleted map[record.ID][]*record.Access
-	changed map[record.ID]time.Duration // of what was deleted: when a user changed its owner last
-	left    map[record.ID]int           // of its group, when it was deleted
+	unseen  map[record.ID]bool // of what was deleted: the program had not seen the last change of its owner by a user
+	ended   map[string]bool    // keys of objects that users have deleted
+	left    map[record.ID]int  // of its group, when it was deleted
 	crowds  map[alike]crowd
 	made    map[record.ID]state // of objects whose names are made up, or hashes
 	writes  int
@@ -67,6 +68,7 @@ type state struct {
 
 // touched is what users have done to an object.
 type touched struct {
+	record.ID
 	changes int
 	last    time.Duration // of the changes
 	ended   bool          // they have deleted it
@@ -92,7 +94,7 @@ func (g group) String() string {
 func OutcomeOf(p *record.Play) *Outcome {
 	o := &Outcome{
 		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[record.ID]map[string]any{}, groups: map[record.ID]group{}, last: map[record.ID]time.Duration{},
-		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, changed: map[record.ID]time.Duration{}, crowds: map[alike]crowd{}, made: map[record.ID]state{},
+		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, unseen: map[record.ID]bool{}, ended: map[string]bool{}, crowds: map[alike]crowd{}, made: map[record.ID]state{},
 		simulated: map[schema.GroupResource]bool{}, chance: map[string]bool{}, asked: map[types.UID]float64{},
 		excused: slices.ContainsFunc(p.Faults, func(f fault.Spec) bool { return f.Name == fault.OldView || f.Name == fault.LostAnswer }),
 	}
@@ -120,9 +122,12 @@ func OutcomeOf(p *record.Play) *Outcome {
 			}
 		case c.ByUser():
 			u := users[m.GetUID()]
-			u.changes, u.last = u.changes+1, c.At
+			u.ID, u.changes, u.last = k, u.changes+1, c.At
 			u.ended = u.ended || m.GetDeletionTimestamp() != nil || c.Type == watch.Deleted
 			users[m.GetUID()] = u
+			if u.ended {
+				o.ended[k.Key] = true
+			}
 		}
 		lives := c.Type != watch.Deleted && m.GetDeletionTimestamp() == nil
 		switch a, lived := living[k]; {
@@ -155,6 +160,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 			o.objects[k] = contentOf(c.Object)
 		}
 	}
+	news := newNews(p)
 	for a := range record.Each(p.Accesses) {
 		if a.Writes() && !a.Background() && a.Code < 300 {
 			o.writes++
@@ -163,7 +169,8 @@ func OutcomeOf(p *record.Play) *Outcome {
 		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" && !a.Unchanged {
 			k := a.ID()
 			o.deleted[k] = append(o.deleted[k], a)
-			o.changed[k] = users[owners[k]].last
+			u := users[owners[k]]
+			o.unseen[k] = a.At < u.last || u.changes > 0 && !news.seen(source{a.Client, u.Resource}, u.last, a.At)
 		}
 	}
 	return o
@@ -405,8 +412,9 @@ func compare(free, o *Outcome, differs func(differing)) {
 	for _, k := range sorted(free.objects) {
 		if have, ok := o.objects[k]; ok {
 			contents(k, k, free.objects[k], have)
-		} else {
-			missing[free.groups[k]] = append(missing[free.groups[k]], k)
+		} else if g := free.groups[k]; g.owner != "" || !o.ended[k.Key] {
+			// What outlives a namesake that a user has deleted, the program may have come too late to make.
+			missing[g] = append(missing[g], k)
 		}
 	}
 	for _, k := range sorted(o.objects) {
@@ -440,10 +448,10 @@ func compare(free, o *Outcome, differs func(differing)) {
 	for _, k := range sorted(o.deleted) {
 		// Of an object that is there in the end the deletion was a mistake, unless it is one without faults, too. One of a
 		// resource that is not deleted without faults may end what is too many, but leaves what is there in the end. Either was
-		// right if a user changed the owner later: a slow program sees its states at other times.
+		// right if the program could not see yet how a user changed the owner: a slow one sees its states at other times.
 		all := o.deleted[k]
 		again := o.objects[k] != nil && free.objects[k] != nil && len(all) > len(free.deleted[k])
-		if later := all[len(all)-1].At < o.changed[k]; !later && (again || !usual[k.Resource] && needed[k]) {
+		if !o.unseen[k] && (again || !usual[k.Resource] && needed[k]) {
 			first := all[0]
 			if again { // Those before it were right.
 				first = all[len(free.deleted[k])]

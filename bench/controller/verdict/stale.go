@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"watchlab/bench/controller/record"
+	"watchlab/loadgen/fault"
 )
 
 // staleWrites: a write names a version of its object that is more than maxStale changes old, or is refused
@@ -48,7 +49,7 @@ func staleWrites(p *record.Play) Verdict {
 		})
 		missed := 0
 		for _, c := range all[from:] {
-			if !news.known(a, c.At) {
+			if !news.known(source{a.Client, k.Resource}, c.At, a.At) {
 				break
 			}
 			missed++
@@ -74,8 +75,15 @@ func staleWrites(p *record.Play) Verdict {
 
 // news tells when a client must have learned of a change.
 type news struct {
-	takes   time.Duration
-	watches map[source][]span // in order of their begin
+	takes    time.Duration
+	watches  map[source][]span // in order of their begin
+	withheld []withheld        // in order of their begin
+}
+
+// withheld is a time in which a fault kept changes from clients.
+type withheld struct {
+	*fault.Spec
+	span
 }
 
 type source struct {
@@ -87,6 +95,12 @@ type span struct{ from, to time.Duration }
 
 func newNews(p *record.Play) *news {
 	n := &news{takes: staleAfter, watches: map[source][]span{}}
+	struck(p, func(f *fault.Spec, from, to time.Duration) {
+		if f.Withholds() {
+			n.withheld = append(n.withheld, withheld{f, span{from, to}})
+		}
+	})
+	slices.SortFunc(n.withheld, func(a, b withheld) int { return cmp.Compare(a.from, b.from) })
 	for _, f := range p.Faults {
 		if f.Withholds() {
 			n.takes = max(n.takes, staleAfter+f.Lasts())
@@ -104,11 +118,34 @@ func newNews(p *record.Play) *news {
 	return n
 }
 
-// known reports whether the client must have learned of a change before it sent a write to its object.
-func (n *news) known(a *record.Access, changed time.Duration) bool {
-	spans := n.watches[source{a.Client, a.Resource.GroupResource()}]
+// known reports whether a client must have learned of a change by a time.
+func (n *news) known(of source, changed, by time.Duration) bool {
+	spans := n.watches[of]
 	if len(spans) == 0 {
-		return changed+n.takes <= a.At
+		return changed+n.takes <= by
 	}
-	return slices.ContainsFunc(spans, func(s span) bool { return max(s.from, changed)+n.takes <= min(s.to, a.At) })
+	return slices.ContainsFunc(spans, func(s span) bool { return max(s.from, changed)+n.takes <= min(s.to, by) })
+}
+
+// seen reports whether a client could have learned of a change by a time: its watch was open and nothing held it back,
+// for a moment if it was open before, since the answer to it may have been on its way. Who has no watch may look at any time.
+func (n *news) seen(of source, changed, by time.Duration) bool {
+	spans := n.watches[of]
+	return len(spans) == 0 || slices.ContainsFunc(spans, func(s span) bool {
+		takes := moment
+		if s.from >= changed {
+			takes = 0
+		}
+		from, to := max(s.from, changed), min(s.to, by)
+		for _, w := range n.withheld {
+			if w.to <= from || !w.Aims(of.resource.WithVersion("")) || w.Client != "" && w.Client != of.client || w.Name == fault.OldView && s.from < w.from {
+				continue
+			}
+			if min(w.from, to)-from >= takes && w.from > from {
+				return true
+			}
+			from = w.to
+		}
+		return from < to && to-from >= takes
+	})
 }

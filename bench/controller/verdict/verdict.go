@@ -65,6 +65,8 @@ const (
 	// staleAfter to learn of. maxRepeats is the number of refused writes of an object with the same version.
 	maxStale, maxRepeats = 10, 5
 	staleAfter           = 5 * time.Second
+	// moment is the time that an answer to what a client has just seen may be on its way.
+	moment = time.Second
 	// moreMemory (bytes) and moreCount (goroutines, open files) are what a process may have at the end, besides
 	// twice as much as at the start.
 	moreMemory, moreCount = 48 << 20, 100
