@@ -358,8 +358,8 @@ func (o *Outcome) crowdsOf(common func(string) string) map[alike]crowd {
 // Diverge judges the outcome of a play by that of one without faults: objects that are missing, too many or other, and
 // deletions of what is there in the end, or of a resource that is never deleted without faults. Names that one play has
 // made up stand for those of the other, also where they are mentioned. Objects with the same resource, namespace and
-// owner stand for each other if the names differ. Of objects with names that are made up or hashes, one for each state of
-// their owner, there may be fewer.
+// owner stand for each other if the names differ, and those of a resource and namespace if they are the same but for
+// their names. Of objects with names that are made up or hashes, one for each state of their owner, there may be fewer.
 func Diverge(free, o *Outcome) Verdict {
 	v := Verdict{Name: Diverged}
 	if !free.settled || !o.settled {
@@ -404,9 +404,11 @@ func compare(free, o *Outcome, differs func(differing)) {
 	common := commonWords(free, o)
 	free, o = free.inWords(common, o), o.inWords(common, free)
 	missing, extra := map[group][]record.ID{}, map[group][]record.ID{}
+	found := map[group][]differing{} // of what is there in the end
+	note := func(g group, d differing) { g.owner = ""; found[g] = append(found[g], d) }
 	contents := func(name fmt.Stringer, k record.ID, want, have any) {
 		Differences("", want, have, func(path string, want, have any) {
-			differs(differing{name.String() + path, k, o.last[k], fmt.Sprintf("%s: %s: %s, without faults %s", name, path, short(have), short(want))})
+			note(o.groups[k], differing{name.String() + path, k, o.last[k], fmt.Sprintf("%s: %s: %s, without faults %s", name, path, short(have), short(want))})
 		})
 	}
 	for _, k := range sorted(free.objects) {
@@ -432,13 +434,21 @@ func compare(free, o *Outcome, differs func(differing)) {
 			len(want) < len(have) && len(before[g]) > 0 && o.historic(here[g]):
 			// The play with fewer has not seen all states of the owner.
 		case len(have) == 0:
-			differs(differing{g.String(), want[0], o.last[want[0]], "missing: " + names(want)})
+			note(g, differing{g.String(), want[0], o.last[want[0]], "missing: " + names(want)})
 		case len(want) == 0:
-			differs(differing{g.String(), have[0], o.last[have[0]], "too many: " + names(have)})
+			note(g, differing{g.String(), have[0], o.last[have[0]], "too many: " + names(have)})
 		case len(want) != len(have):
-			differs(differing{g.String(), have[0], o.last[have[0]], fmt.Sprintf("%s: %d, without faults %d: %s", g, len(have), len(want), names(have))})
+			note(g, differing{g.String(), have[0], o.last[have[0]], fmt.Sprintf("%s: %d, without faults %d: %s", g, len(have), len(want), names(have))})
 		default:
 			contents(g, have[0], nameless(free, want), nameless(o, have))
+		}
+	}
+	for _, g := range slices.SortedFunc(maps.Keys(found), group.compare) {
+		// Which of several get what is scarce, as jobs do in a queue, may differ, not how many.
+		if !slices.Equal(free.anonymous(g), o.anonymous(g)) {
+			for _, d := range found[g] {
+				differs(d)
+			}
 		}
 	}
 	usual := map[schema.GroupResource]bool{} // deleted without faults
@@ -501,6 +511,25 @@ func names(items []record.ID) string {
 		text += fmt.Sprintf(" and %d more", len(items)-3)
 	}
 	return text
+}
+
+// anonymous returns the contents of the objects of a resource and namespace in an order of their own, without their names
+// and those of their owners.
+func (o *Outcome) anonymous(g group) (out []string) {
+	for k, content := range o.objects {
+		of := o.groups[k]
+		_, owner, _ := strings.Cut(of.owner, " ")
+		if of.owner = ""; of == g {
+			own := k.Key[strings.LastIndex(k.Key, "/")+1:]
+			text := strings.ReplaceAll(fmt.Sprint(content), own, "any")
+			if owner != "" {
+				text = strings.ReplaceAll(text, owner, "any")
+			}
+			out = append(out, text)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // nameless returns the contents of objects in an order of their own, without their names.
