@@ -177,29 +177,39 @@ func OutcomeOf(p *record.Play) *Outcome {
 }
 
 // askedIn notes what the owners of crowds were changed to, and from: without faults the program may have come too late for
-// the first number.
+// the first number. Those that the program makes itself, as ReplicaSets, may begin with another number than without faults.
 func (o *Outcome) askedIn(p *record.Play) {
 	for a := range o.crowds {
 		if a.owner != "" {
 			o.asked[a.owner] = 0
 		}
 	}
+	clients := p.Clients()
 	for c := range record.Each(p.Changes) {
 		m, ok := c.Object.(metav1.Object)
-		if !ok || c.Before == nil || c.Type != watch.Modified {
+		if !ok {
 			continue
 		}
 		if _, owns := o.asked[m.GetUID()]; !owns {
 			continue
 		}
-		Changed(c, func(path string, was, is any) {
+		note := func(path string, was, is any) {
 			for _, value := range []any{was, is} {
 				n, err := strconv.ParseFloat(fmt.Sprint(value), 64)
 				if err == nil && !strings.HasPrefix(path, ".metadata") && !strings.HasPrefix(path, ".status") {
 					o.asked[m.GetUID()] = max(o.asked[m.GetUID()], n)
 				}
 			}
-		})
+		}
+		switch {
+		case c.Type == watch.Modified && c.Before != nil:
+			Changed(c, note)
+		case c.Type == watch.Added && clients[c.By]:
+			if content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object); err == nil {
+				spec, _, _ := unstructured.NestedMap(content, "spec")
+				Differences(".spec", map[string]any{}, spec, note) // its own fields, and no deeper ones, as ports of a template
+			}
+		}
 	}
 }
 
