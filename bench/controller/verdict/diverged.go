@@ -33,9 +33,9 @@ type Outcome struct {
 	groups  map[record.ID]group
 	last    map[record.ID]time.Duration // of the last change
 	deleted map[record.ID][]*record.Access
-	unseen  map[record.ID]bool // of what was deleted: the program had not seen the last change of its owner by a user
-	ended   map[string]bool    // keys of objects that users have deleted
-	left    map[record.ID]int  // of its group, when it was deleted
+	unseen  map[record.ID]bool              // of what was deleted: the program had not seen the last change of its owner by a user
+	ended   map[string]schema.GroupResource // of objects that users have deleted, by key
+	left    map[record.ID]int               // of its group, when it was deleted
 	crowds  map[alike]crowd
 	made    map[record.ID]state // of objects whose names are made up, or hashes
 	writes  int
@@ -94,7 +94,7 @@ func (g group) String() string {
 func OutcomeOf(p *record.Play) *Outcome {
 	o := &Outcome{
 		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[record.ID]map[string]any{}, groups: map[record.ID]group{}, last: map[record.ID]time.Duration{},
-		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, unseen: map[record.ID]bool{}, ended: map[string]bool{}, crowds: map[alike]crowd{}, made: map[record.ID]state{},
+		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, unseen: map[record.ID]bool{}, ended: map[string]schema.GroupResource{}, crowds: map[alike]crowd{}, made: map[record.ID]state{},
 		simulated: map[schema.GroupResource]bool{}, chance: map[string]bool{}, asked: map[types.UID]float64{},
 		excused: slices.ContainsFunc(p.Faults, func(f fault.Spec) bool { return f.Name == fault.OldView || f.Name == fault.LostAnswer }),
 	}
@@ -126,7 +126,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 			u.ended = u.ended || m.GetDeletionTimestamp() != nil || c.Type == watch.Deleted
 			users[m.GetUID()] = u
 			if u.ended {
-				o.ended[k.Key] = true
+				o.ended[k.Key] = k.Resource
 			}
 		}
 		lives := c.Type != watch.Deleted && m.GetDeletionTimestamp() == nil
@@ -422,11 +422,13 @@ func compare(free, o *Outcome, differs func(differing)) {
 		})
 	}
 	for _, k := range sorted(free.objects) {
-		if have, ok := o.objects[k]; ok {
+		// To what outlives a namesake that a user has deleted, as a Secret does its Certificate, the program may have come too late.
+		namesake, ended := o.ended[k.Key]
+		late := ended && namesake != k.Resource && free.groups[k].owner == ""
+		if have, ok := o.objects[k]; ok && !late {
 			contents(k, k, free.objects[k], have)
-		} else if g := free.groups[k]; g.owner != "" || !o.ended[k.Key] {
-			// What outlives a namesake that a user has deleted, the program may have come too late to make.
-			missing[g] = append(missing[g], k)
+		} else if !ok && !late {
+			missing[free.groups[k]] = append(missing[free.groups[k]], k)
 		}
 	}
 	for _, k := range sorted(o.objects) {
