@@ -39,7 +39,7 @@ type Outcome struct {
 	crowds  map[alike]crowd
 	made    map[record.ID]state // of objects whose names are made up, or hashes
 	writes  int
-	asked   map[types.UID]float64 // the largest number to or from which a field of an owner was changed: it may be that of replicas
+	asked   map[types.UID]wanted // of owners
 	// simulated are resources whose status the stand-in writes, and chance differences that need no fault.
 	simulated map[schema.GroupResource]bool
 	chance    map[string]bool
@@ -74,10 +74,18 @@ type touched struct {
 	ended   bool          // they have deleted it
 }
 
+// wanted is how many an owner may have asked for.
+type wanted struct {
+	changed float64 // the largest number to or from which a field was changed: it may be that of replicas
+	chosen  int64   // the most replicas of one that the program has made
+	own     bool    // the program has made it
+}
+
 // crowd is the number of objects that exist, the largest one so far, its time and the object that made it.
 type crowd struct {
 	n, most int
 	asked   bool // somebody may have asked for so many
+	chosen  bool // the program has
 	at      time.Duration
 	by      record.ID
 }
@@ -95,7 +103,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 	o := &Outcome{
 		settled: p.Quiet != nil && !crashed(p).Failed, objects: map[record.ID]map[string]any{}, groups: map[record.ID]group{}, last: map[record.ID]time.Duration{},
 		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, unseen: map[record.ID]bool{}, ended: map[string]schema.GroupResource{}, crowds: map[alike]crowd{}, made: map[record.ID]state{},
-		simulated: map[schema.GroupResource]bool{}, chance: map[string]bool{}, asked: map[types.UID]float64{},
+		simulated: map[schema.GroupResource]bool{}, chance: map[string]bool{}, asked: map[types.UID]wanted{},
 		excused: slices.ContainsFunc(p.Faults, func(f fault.Spec) bool { return f.Name == fault.OldView || f.Name == fault.LostAnswer }),
 	}
 	last, standIns, living := map[record.ID]*record.Change{}, map[record.ID]bool{}, map[record.ID]alike{}
@@ -177,11 +185,11 @@ func OutcomeOf(p *record.Play) *Outcome {
 }
 
 // askedIn notes what the owners of crowds were changed to, and from: without faults the program may have come too late for
-// the first number. Those that the program makes itself, as ReplicaSets, may begin with another number than without faults.
+// the first number. Those that the program makes itself, as ReplicaSets, may have another number than without faults.
 func (o *Outcome) askedIn(p *record.Play) {
 	for a := range o.crowds {
 		if a.owner != "" {
-			o.asked[a.owner] = 0
+			o.asked[a.owner] = wanted{}
 		}
 	}
 	clients := p.Clients()
@@ -190,26 +198,27 @@ func (o *Outcome) askedIn(p *record.Play) {
 		if !ok {
 			continue
 		}
-		if _, owns := o.asked[m.GetUID()]; !owns {
-			continue
-		}
-		note := func(path string, was, is any) {
-			for _, value := range []any{was, is} {
-				n, err := strconv.ParseFloat(fmt.Sprint(value), 64)
-				if err == nil && !strings.HasPrefix(path, ".metadata") && !strings.HasPrefix(path, ".status") {
-					o.asked[m.GetUID()] = max(o.asked[m.GetUID()], n)
-				}
-			}
-		}
+		n, owns := o.asked[m.GetUID()]
 		switch {
+		case !owns:
+			continue
 		case c.Type == watch.Modified && c.Before != nil:
-			Changed(c, note)
-		case c.Type == watch.Added && clients[c.By]:
-			if content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object); err == nil {
-				spec, _, _ := unstructured.NestedMap(content, "spec")
-				Differences(".spec", map[string]any{}, spec, note) // its own fields, and no deeper ones, as ports of a template
-			}
+			Changed(c, func(path string, was, is any) {
+				for _, value := range []any{was, is} {
+					v, err := strconv.ParseFloat(fmt.Sprint(value), 64)
+					if err == nil && !strings.HasPrefix(path, ".metadata") && !strings.HasPrefix(path, ".status") {
+						n.changed = max(n.changed, v)
+					}
+				}
+			})
+		case c.Type == watch.Added:
+			n.own = clients[c.By]
 		}
+		if content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object); n.own && err == nil {
+			replicas, _, _ := unstructured.NestedInt64(content, "spec", "replicas")
+			n.chosen = max(n.chosen, replicas)
+		}
+		o.asked[m.GetUID()] = n
 	}
 }
 
@@ -355,7 +364,8 @@ func (o *Outcome) crowdsOf(common func(string) string) map[alike]crowd {
 	out := map[alike]crowd{}
 	for a, c := range o.crowds {
 		if a.content != "" && c.most > 0 {
-			c.asked = a.owner == "" || float64(c.most) <= o.asked[a.owner]
+			n := o.asked[a.owner]
+			c.asked, c.chosen = a.owner == "" || float64(c.most) <= n.changed, int64(c.most) <= n.chosen
 			a.group.owner, a.content, a.owner = common(a.group.owner), common(a.content), ""
 			if c.most > out[a].most {
 				out[a] = c
