@@ -2,11 +2,11 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/rules"
@@ -125,21 +125,15 @@ func (o Options) prepare(ctx context.Context, s Spec) (*prepared, error) {
 	return p, nil
 }
 
-// scheduled reports whether an object has a spec.schedule, as a CronJob has: what follows depends on the time of day.
+// scheduled reports whether what follows from an object depends on the time of day.
 func (p *prepared) scheduled() (is bool) {
-	look := func(o *unstructured.Unstructured) bool {
-		schedule, _, _ := unstructured.NestedString(o.Object, "spec", "schedule")
-		is = is || schedule != ""
-		return !is
-	}
 	if p.workload != nil {
-		p.workload.Objects(look)
+		p.workload.Objects(func(o *unstructured.Unstructured) bool {
+			is = workload.Scheduled(o)
+			return !is
+		})
 	}
-	for _, o := range p.objects {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
-		is = is || err == nil && !look(&unstructured.Unstructured{Object: content})
-	}
-	return is
+	return is || slices.ContainsFunc(p.objects, func(o manifest.Object) bool { return workload.Scheduled(o.Object) })
 }
 
 // planName is the name of faults in the name of a play: their kinds, in turn.

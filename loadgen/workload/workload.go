@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Manager is the field manager of all requests.
@@ -55,6 +56,13 @@ func (w *Workload) Namespaces() []string {
 	}
 	delete(all, "")
 	return slices.Sorted(maps.Keys(all))
+}
+
+// Scheduled reports whether an object has a spec.schedule, as a CronJob has: what follows from it depends on the time of day.
+func Scheduled(o runtime.Object) bool {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	schedule, _, _ := unstructured.NestedString(content, "spec", "schedule")
+	return err == nil && schedule != ""
 }
 
 // Objects visits the objects that exist before the storm, and those of the requests.

@@ -72,6 +72,7 @@ type touched struct {
 	changes int
 	last    time.Duration // of the changes
 	ended   bool          // they have deleted it
+	timed   bool          // it has a schedule: what was made of it depends on what was seen when it was due
 }
 
 // wanted is how many an owner may have asked for.
@@ -132,6 +133,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 			u := users[m.GetUID()]
 			u.ID, u.changes, u.last = k, u.changes+1, c.At
 			u.ended = u.ended || m.GetDeletionTimestamp() != nil || c.Type == watch.Deleted
+			u.timed = u.timed || c.By == record.ByWorkload && workload.Scheduled(c.Object)
 			users[m.GetUID()] = u
 			if u.ended {
 				o.ended[k.Key] = k.Resource
@@ -163,9 +165,13 @@ func OutcomeOf(p *record.Play) *Outcome {
 	for k, c := range last {
 		// What outlives an owner that a user has deleted, as the pods of a job, are as many as the controller had made by then.
 		m, _ := c.Object.(metav1.Object)
-		orphan := users[owners[k]].ended && metav1.GetControllerOfNoCopy(m) == nil
-		if o.last[k] = c.At; c.Type != watch.Deleted && !standIns[k] && !orphan { // A volume, say, stays as often as its claim was made.
+		owner := users[owners[k]]
+		orphan := owner.ended && metav1.GetControllerOfNoCopy(m) == nil
+		if o.last[k] = c.At; c.Type != watch.Deleted && !standIns[k] && !orphan && !owner.timed { // A volume, say, stays as often as its claim was made.
 			o.objects[k] = contentOf(c.Object)
+			if users[m.GetUID()].timed {
+				delete(o.objects[k], "status")
+			}
 		}
 	}
 	news := newNews(p)
