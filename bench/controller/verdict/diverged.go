@@ -261,9 +261,12 @@ func contentOf(object runtime.Object) map[string]any {
 	}
 	annotations, _ := meta["annotations"].(map[string]any)
 	for name, value := range annotations {
-		if digits.MatchString(fmt.Sprint(value)) {
-			delete(annotations, name) // as of a revision, its history, or of replicas at an earlier state
+		if text := fmt.Sprint(value); digits.MatchString(text) || text == "any" {
+			delete(annotations, name) // as of a revision, its history, of replicas at an earlier state, or the time of a change
 		}
+	}
+	if len(annotations) == 0 {
+		delete(meta, "annotations")
 	}
 	return out
 }
