@@ -86,7 +86,16 @@ func explored(p *record.Play) (plans []plan) {
 	const lost, conflict = "lost-answer:resource={resource},verb={verb},before={at}", "conflict:resource={resource},verb={verb},before={at}"
 	between := slices.Concat(each(0, "crash:after={at}"), each(2, "crash:after={at}"), each(1, "crash:after={at}"), each(0, "crash:before={at}"))
 	answers := slices.Concat(each(0, lost), each(0, conflict, "update", "patch", "delete"))
-	var stale, unseen, older, skips, holds, old, later []string
+	var stale, unseen, older, skips, holds, old, later, last []string
+	// What a program reads by WatchList or the newest version, no server shows it as it was: such plans, for servers without,
+	// come last.
+	fresh := consistent(p)
+	view := func(plans *[]string, r schema.GroupResource, text string) {
+		if fresh[r] {
+			plans = &last
+		}
+		*plans = append(*plans, text)
+	}
 	whole, once, changed := spans(p, watched)
 	if len(changed) > 0 {
 		unseen = append(unseen, fmt.Sprintf("crash:at=%v,duration=%v", once.begin(), once.lasts()))
@@ -94,7 +103,7 @@ func explored(p *record.Play) (plans []plan) {
 	for _, r := range changed {
 		unseen = append(unseen, fmt.Sprintf("skip:resource=%s,at=%v,duration=%v", r, once.begin(), once.lasts()))
 		holds = append(holds, fmt.Sprintf("stall:resource=%s,at=%v,duration=%v", r, once.begin(), once.lasts()+time.Duration(holding)))
-		older = append(older, whole.oldView(r, whole.begin(), whole.to+downs))
+		view(&older, r, whole.oldView(r, whole.begin(), whole.to+downs))
 	}
 	for i, d := range deeds {
 		first, late := d.at(0), d.at(1)
@@ -102,7 +111,7 @@ func explored(p *record.Play) (plans []plan) {
 		for _, r := range watched {
 			if d.verb == "create" || d.verb == "delete" {
 				// What is done between the begin of the old view and the crash is what it does not show.
-				old = append(old, fmt.Sprintf("old-view:resource=%s,before=%s; crash:after=%s", r, first, late))
+				view(&old, r, fmt.Sprintf("old-view:resource=%s,before=%s; crash:after=%s", r, first, late))
 			}
 			hold := fmt.Sprintf("stall:resource=%s,duration=%v,before=", r, holding)
 			if r != d.resource {
@@ -121,15 +130,15 @@ func explored(p *record.Play) (plans []plan) {
 		at, next := m.begin(), m.to+4*early
 		unseen = append(unseen, fmt.Sprintf("crash:at=%v,duration=%v", at, m.lasts()), fmt.Sprintf("skip:resource=%s,at=%v,duration=%v", m.resource, at, m.lasts()))
 		if !m.deleted {
-			older = append(older, m.oldView(m.resource, at+2*early, next))
+			view(&older, m.resource, m.oldView(m.resource, at+2*early, next))
 			continue
 		}
 		holds = append(holds, fmt.Sprintf("stall:resource=%s,at=%v,duration=%v", m.resource, at, m.lasts()+2*time.Second))
-		older = append(older, m.oldView(m.resource, at, next))
+		view(&older, m.resource, m.oldView(m.resource, at, next))
 		if m.marked > 0 {
 			// The program must not be so quick that the view shows no object that is marked.
 			at := (m.marked - early).Truncate(early)
-			older = append(older, fmt.Sprintf("latency:resource=%s,at=%v,duration=500ms; %s", m.resource, at, m.oldView(m.resource, at+2*early, next)))
+			view(&older, m.resource, fmt.Sprintf("latency:resource=%s,at=%v,duration=500ms; %s", m.resource, at, m.oldView(m.resource, at+2*early, next)))
 		}
 	}
 	patterns := [][]string{
@@ -138,18 +147,36 @@ func explored(p *record.Play) (plans []plan) {
 	}
 	drawn := map[string]bool{"": true}
 	longest := slices.MaxFunc(patterns, func(a, b []string) int { return cmp.Compare(len(a), len(b)) })
+	add := func(text string) {
+		faults, err := fault.ParseAll(text)
+		if err == nil && !drawn[text] { // A name of a resource that no fault can have is left out.
+			plans = append(plans, plan{fmt.Sprintf("%s-%02d", PlanExplore, len(plans)+1), faults})
+		}
+		drawn[text] = true
+	}
 	for n := range longest {
 		for _, texts := range patterns {
-			if n >= len(texts) || drawn[texts[n]] {
-				continue
-			}
-			drawn[texts[n]] = true
-			if faults, err := fault.ParseAll(texts[n]); err == nil { // A name of a resource that no fault can have is left out.
-				plans = append(plans, plan{fmt.Sprintf("%s-%02d", PlanExplore, len(plans)+1), faults})
+			if n < len(texts) {
+				add(texts[n])
 			}
 		}
 	}
+	for _, text := range last {
+		add(text)
+	}
 	return plans
+}
+
+// consistent are the resources whose state the program has read by WatchList only, which is as new as the request.
+func consistent(p *record.Play) map[schema.GroupResource]bool {
+	fresh := map[schema.GroupResource]bool{}
+	for a := range record.Each(p.Accesses) {
+		r := a.Resource.GroupResource()
+		if was, read := fresh[r]; a.State && a.Code < 300 {
+			fresh[r] = a.Verb == "watch" && (was || !read)
+		}
+	}
+	return fresh
 }
 
 // spans returns the time of all changes by users and the storm to what the program watches, and the resources; and the

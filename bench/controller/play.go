@@ -21,6 +21,7 @@ import (
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
 	"watchlab/bench/controller/server"
+	"watchlab/bench/controller/verdict"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
@@ -58,7 +59,8 @@ type session struct {
 	plan     plan
 	seed     int64
 	timing   timing
-	dir      string // for kubeconfigs and logs
+	free     *verdict.Outcome // without faults; nil if it is not known
+	dir      string           // for kubeconfigs and logs
 	notify   func(string)
 
 	clients  []string
@@ -103,7 +105,7 @@ func (p *session) play(ctx context.Context) (out record.Play, err error) {
 	wg.Wait()
 	p.stop()
 	out = record.Play{
-		Program: p.program.Label, Seed: p.seed, Faults: p.plan.faults, Phases: p.phases(), Over: over, Quiet: quiet, End: end,
+		Program: p.program.Label, Seed: p.seed, Faults: p.plan.faults, Beside: p.others, Phases: p.phases(), Over: over, Quiet: quiet, End: end,
 		Injections: p.faults.Log(), Lags: p.lags, Samples: p.samples, Scrapes: p.scrapes,
 	}
 	for _, e := range p.exits {
@@ -393,23 +395,26 @@ func (p *session) run(ctx context.Context) (over time.Duration, quiet *time.Dura
 	}
 	settling := time.Now()
 	var judged time.Time // last change of the state that unmet says something of
-	unmet := false
+	unmet, differs := false, false
 	err = poll(ctx, func() (bool, error) {
 		act := p.recorder.Activity()
 		quiet = nil
 		if min(time.Since(act.Changed), time.Since(settling)) >= p.quietTime() && time.Now().After(act.Again) && p.server.Quiet() {
 			quiet = new(max(0, act.Changed.Sub(p.began)))
 			if !judged.Equal(act.Changed) {
-				judged, unmet = act.Changed, p.unmet()
+				judged = act.Changed
+				unmet, differs = p.judge(quiet)
 			}
 		}
 		// Writes without a change end soon, or go on in a loop. A failed write is tried again. A controller that has
-		// taken a time for its last change, or has written nothing yet, may take as long again.
+		// taken a time for its last change, or has written nothing yet, may take as long again. A timer of one that was
+		// started again begins anew.
 		took := act.Changed.Sub(settling)
 		if act.Wrote.Before(p.began) {
 			took = p.spec.Settle.Duration
 		}
-		done := quiet != nil && !unmet && time.Now().After(act.Retry) &&
+		timed := differs && time.Since(settling) < p.free.Pause
+		done := quiet != nil && !unmet && !timed && time.Now().After(act.Retry) &&
 			time.Since(act.Useless) >= p.timing.quiet && time.Since(settling) >= 2*took
 		settled := p.spec.Settle.Duration + p.quietTime()
 		late := time.Since(settling) > settled && time.Since(act.Progress) > settled || time.Since(settling) > backlog*settled
@@ -432,11 +437,13 @@ func (p *session) awaitFaults(ctx context.Context) error {
 	})
 }
 
-// unmet reports whether the state so far is not the final one that the rules ask for.
-func (p *session) unmet() bool {
-	var state record.Play
+// judge reports whether the state so far is not the final one that the rules ask for, and whether it differs from that
+// without faults after a program was started again.
+func (p *session) judge(quiet *time.Duration) (unmet, differs bool) {
+	state := record.Play{Faults: p.plan.faults, Beside: p.others, Quiet: quiet}
 	state.Accesses, state.Changes = p.recorder.Result()
-	return p.prepared.rules.Unmet(&state)
+	again := p.free != nil && slices.ContainsFunc(p.plan.faults, func(f fault.Spec) bool { return f.Ends() })
+	return p.prepared.rules.Unmet(&state), again && verdict.Diverge(p.free, verdict.OutcomeOf(&state)).Failed
 }
 
 // reopened waits until the programs have as many watches as before the storm. While a client waits to open a

@@ -167,9 +167,10 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 		r.extra++
 	}
 	r.Progress(progress)
+	of := faultless{program.Label, round}
 	s := &session{
 		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.Dir, out.Folder),
-		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify,
+		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify, free: r.faultless[of],
 	}
 	var err error
 	if out.Play, err = s.play(ctx); err != nil {
@@ -178,7 +179,6 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	out.LoggedErrors = s.loggedErrors()
 	reactions := r.prepared.rules.Reactions(&out.Play)
 	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play))
-	of := faultless{program.Label, round}
 	switch free := r.faultless[of]; {
 	case len(pl.faults) == 0 && free != nil:
 		free.Vary(verdict.OutcomeOf(&out.Play))

@@ -124,8 +124,10 @@ func (i *Injector) crash(k int, s injection, client string) {
 	end(client, time.Duration(f.Duration))
 }
 
-// old answers a list as a server that lags behind: with the state at the freeze. It refuses a watch with the initial
-// state, as a server without WatchList does, so that the client lists. It returns the request to serve.
+// old answers a list as a server that lags behind: with the state at the freeze, if the client takes any version or one so
+// old. It refuses a watch with the initial state, as a server without WatchList does, so that the client lists. A list
+// without a version is consistent (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions). It
+// returns the request to serve.
 func (i *Injector) old(r *request) (*request, *failure) {
 	if r.http.Method != http.MethodGet || r.Name != "" || r.Query.Get("continue") != "" {
 		return r, nil
@@ -134,7 +136,7 @@ func (i *Injector) old(r *request) (*request, *failure) {
 	version := i.collections[r.Resource].frozen
 	i.mu.Unlock()
 	initial := r.initial()
-	if version == 0 || r.Verb == "watch" && !initial {
+	if consistent := r.Query.Get("resourceVersion") == ""; version == 0 || !initial && (r.Verb == "watch" || consistent || r.version > version) {
 		return r, nil
 	}
 	if _, hit := i.hit(r, OldView.is); !hit {

@@ -36,6 +36,9 @@ func TestAimed(t *testing.T) {
 		{"an old view", "old-view:resource=configmaps,before=create configmaps",
 			"GET " + cm + " POST " + cm + " GET " + cm + "?resourceVersion=0 GET " + cm + "?watch=1&sendInitialEvents=true GET " + pods + " GET " + cm + "/x",
 			"server GET configmaps, 200, server POST configmaps, 201, server GET configmaps resourceVersion=8&resourceVersionMatch=Exact, 200, 422, server GET pods, 200, server GET x, 200"},
+		{"no old view for who asks for the newest state, or a newer one", "old-view:resource=configmaps,before=create configmaps",
+			"POST " + cm + " GET " + cm + " GET " + cm + "?resourceVersion=8 GET " + cm + "?resourceVersion=9",
+			"server POST configmaps, 201, server GET configmaps, 200, server GET configmaps resourceVersion=8&resourceVersionMatch=Exact, 200, server GET configmaps, 200"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var got []string

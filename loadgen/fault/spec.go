@@ -55,8 +55,8 @@ const (
 	// Skip holds back all frames for a while and then ends the watches with an ERROR event 410 Expired: the client
 	// never sees the states in between.
 	Skip Name = "skip"
-	// OldView serves the state at its begin to lists, and nothing newer to the watches that begin there, for a while, as
-	// a second API server does that lags behind.
+	// OldView serves the state at its begin to lists that take any version or one so old, and nothing newer to the watches
+	// that begin there, for a while, as a second API server does that lags behind. It has no WatchList, which is consistent.
 	OldView Name = "old-view"
 	// Crash kills the program whose write triggers it, or Client, and starts it again after a while.
 	Crash Name = "crash"

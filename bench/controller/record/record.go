@@ -38,6 +38,7 @@ type Play struct {
 	Program string        `json:"program"` // label of the program, as in new or old
 	Seed    int64         `json:"seed"`
 	Faults  []fault.Spec  `json:"faults,omitempty"` // plan of the play
+	Beside  []string      `json:"beside,omitempty"` // names of programs that are not judged
 	Phases  []storm.Phase `json:"phases,omitempty"`
 	Over    time.Duration `json:"over"` // end of storm, workload and faults
 	// Quiet is the time of the last change by a controller or the lifecycle that was followed by the

@@ -26,8 +26,10 @@ import (
 )
 
 // Outcome is what a play came to, without what differs from play to play: names that are made up, UIDs, versions,
-// times, addresses and messages, and what the stand-in for the cluster writes.
+// times, addresses and messages, and what the stand-in for the cluster and the programs beside write.
 type Outcome struct {
+	// Pause is the longest time for which an object had stood still when the program changed it, as a timer does.
+	Pause   time.Duration
 	settled bool
 	objects map[record.ID]map[string]any // that exist at the end
 	groups  map[record.ID]group
@@ -40,7 +42,7 @@ type Outcome struct {
 	made    map[record.ID]state // of objects whose names are made up, or hashes
 	writes  int
 	asked   map[types.UID]wanted // of owners
-	// simulated are resources whose status the stand-in writes, and chance differences that need no fault.
+	// simulated are resources whose status the stand-in or a program beside writes, and chance differences that need no fault.
 	simulated map[schema.GroupResource]bool
 	chance    map[string]bool
 	// excused: a correct program may act twice, as it restarts with an old view, or its write takes effect and fails.
@@ -109,20 +111,26 @@ func OutcomeOf(p *record.Play) *Outcome {
 	}
 	last, standIns, living := map[record.ID]*record.Change{}, map[record.ID]bool{}, map[record.ID]alike{}
 	users, owners := map[types.UID]touched{}, map[record.ID]types.UID{}
-	for c := range record.Each(p.Changes) {
+	clients := p.Clients()
+	// The watches of a real server bring the changes of each resource in a stream of its own.
+	for _, c := range slices.SortedStableFunc(record.Each(p.Changes), func(a, b *record.Change) int { return cmp.Compare(a.At, b.At) }) {
 		m, ok := c.Object.(metav1.Object)
 		// What nobody in the play has changed, the server has, or others in the cluster.
 		if c.Background() || !ok || c.By == "" && c.Type != watch.Deleted {
 			continue
 		}
 		k := c.ID()
-		last[k], o.groups[k] = c, groupOf(c.ID().Resource, m)
-		if c.By == record.ByLifecycle && c.Type == watch.Modified {
+		if was := last[k]; was != nil && c.Type == watch.Modified && clients[c.By] {
+			o.Pause = max(o.Pause, c.At-was.At)
+		}
+		last[k], o.groups[k] = c, groupOf(k.Resource, m)
+		standIn := c.By == record.ByLifecycle || slices.Contains(p.Beside, c.By)
+		if standIn && c.Type == watch.Modified {
 			o.simulated[k.Resource] = true
 		}
 		switch {
 		case c.Type == watch.Added:
-			standIns[k] = c.By == record.ByLifecycle
+			standIns[k] = standIn
 			if owner := metav1.GetControllerOfNoCopy(m); owner != nil {
 				owners[k] = owner.UID
 				if m.GetGenerateName() != "" || hashed.MatchString(k.Key) {
@@ -289,9 +297,9 @@ func plain(v any, generation int64) any {
 	case map[string]any:
 		out := map[string]any{}
 		for name, field := range v {
-			switch n, isNumber := field.(int64); {
-			case name == "observedGeneration" && isNumber:
-				out[name] = map[bool]string{true: "current", false: "old"}[n == generation]
+			switch {
+			case name == "observedGeneration": // Argo Rollouts writes a string.
+				out[name] = map[bool]string{true: "current", false: "old"}[fmt.Sprint(field) == fmt.Sprint(generation)]
 			case slices.Contains(dropped, name), counter.MatchString(name) && digits.MatchString(fmt.Sprint(field)):
 			default:
 				out[name] = plain(field, generation)

@@ -30,7 +30,7 @@ import (
 //	TIME CLIENT sample [mb=] [goroutines=] [files=]             of its process
 //	TIME CLIENT exit planned|crashed                            of its process
 //	TIME FAULT hits PATH OCCURRENCE                             an injection
-//	plan FAULTS
+//	plan FAULTS | beside NAME …
 //	violation OBJECT: TEXT                                      with the last change of the play
 //	answered N of M
 //	faults                                                      ends a play without faults; the first is compared with the last play
@@ -146,6 +146,9 @@ func (s *script) read(t testing.TB, words []string) {
 			s.free.Vary(o)
 		}
 		*p = newScript().play
+		return
+	case "beside":
+		p.Beside = words[1:]
 		return
 	case "plan":
 		faults, err := fault.ParseAll(strings.Join(words[1:], " "))
