@@ -25,6 +25,7 @@ const (
 	downs   = time.Second           // a program is down, besides the changes that it misses
 	away    = 5 * time.Second       // longest time of changes that it misses at once
 	bundle  = 6                     // faults of different kinds of writes in one plan
+	rows    = 6                     // plans of each pattern before those for other servers
 )
 
 // deed is a kind of write of the program, by what it changes: the removal of a finalizer is another one than its addition.
@@ -86,13 +87,12 @@ func explored(p *record.Play) (plans []plan) {
 	const lost, conflict = "lost-answer:resource={resource},verb={verb},before={at}", "conflict:resource={resource},verb={verb},before={at}"
 	between := slices.Concat(each(0, "crash:after={at}"), each(2, "crash:after={at}"), each(1, "crash:after={at}"), each(0, "crash:before={at}"))
 	answers := slices.Concat(each(0, lost), each(0, conflict, "update", "patch", "delete"))
-	var stale, unseen, older, skips, holds, old, later, last []string
-	// What a program reads by WatchList or the newest version, no server shows it as it was: such plans, for servers without,
-	// come last.
+	var stale, unseen, older, skips, holds, old, later, foreign []string
+	// What a program reads by WatchList, no server shows it as it was: plans for servers without that come late.
 	fresh := consistent(p)
 	view := func(plans *[]string, r schema.GroupResource, text string) {
 		if fresh[r] {
-			plans = &last
+			plans = &foreign
 		}
 		*plans = append(*plans, text)
 	}
@@ -154,15 +154,17 @@ func explored(p *record.Play) (plans []plan) {
 		}
 		drawn[text] = true
 	}
-	for n := range longest {
+	for n := range max(len(longest), rows) {
 		for _, texts := range patterns {
 			if n < len(texts) {
 				add(texts[n])
 			}
 		}
-	}
-	for _, text := range last {
-		add(text)
+		for _, text := range foreign {
+			if n+1 >= rows {
+				add(text)
+			}
+		}
 	}
 	return plans
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // TestExplored: the plans follow from what the program watches and writes, the most telling ones first: of changes, those
-// of users; an old view of what it reads by WatchList comes last. Leases, writes before the storm and refused ones suggest nothing.
+// of users; an old view of what it reads by WatchList comes late. Leases, writes before the storm and refused ones suggest nothing.
 func TestExplored(t *testing.T) {
 	jobs := schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}

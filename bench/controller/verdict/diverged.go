@@ -267,15 +267,6 @@ func contentOf(object runtime.Object) map[string]any {
 	for _, name := range []string{"creationTimestamp", "generation", "managedFields", "selfLink"} {
 		delete(meta, name)
 	}
-	annotations, _ := meta["annotations"].(map[string]any)
-	for name, value := range annotations {
-		if text := fmt.Sprint(value); digits.MatchString(text) || text == "any" {
-			delete(annotations, name) // as of a revision, its history, of replicas at an earlier state, or the time of a change
-		}
-	}
-	if len(annotations) == 0 {
-		delete(meta, "annotations")
-	}
 	return out
 }
 
@@ -303,6 +294,15 @@ func plain(v any, generation int64) any {
 			case slices.Contains(dropped, name), counter.MatchString(name) && digits.MatchString(fmt.Sprint(field)):
 			default:
 				out[name] = plain(field, generation)
+			}
+			if annotations, ok := out[name].(map[string]any); ok && name == "annotations" {
+				maps.DeleteFunc(annotations, func(_ string, value any) bool { // a revision, its history, earlier replicas, the time of a change
+					text := fmt.Sprint(value)
+					return digits.MatchString(text) || text == "any"
+				})
+				if len(annotations) == 0 {
+					delete(out, name)
+				}
 			}
 		}
 		return out
