@@ -39,9 +39,10 @@ type Recorder struct {
 	known    map[ID]uint64        // newest version that a change or an answer showed
 	locks    map[ID]bool          // objects other than leases that leaders lock
 	writers  map[writer]rhythm
-	steps    map[step]bool        // those so far; see [Activity].Progress
-	made     map[types.UID]string // client that has made an object
-	leader   string               // client that has written a lock last
+	retries  map[writer]time.Duration // of failed writes
+	steps    map[step]bool            // those so far; see [Activity].Progress
+	made     map[types.UID]string     // client that has made an object
+	leader   string                   // client that has written a lock last
 	activity Activity[time.Duration]
 }
 
@@ -56,7 +57,7 @@ type Activity[T any] struct {
 	Useless  T // end of the last write without a change
 	// Again is the time until which the next write is due of a client that writes an object at regular intervals:
 	// its own write wakes it, or a timer does. Retry is that of the next try of a failed write, whose intervals
-	// double.
+	// double, or which client-go's default rate limiter makes wait for as often as it has failed for a while.
 	Again, Retry T
 }
 
@@ -70,12 +71,16 @@ type writer struct {
 type rhythm struct {
 	at, gap time.Duration // gap to the write before it, 0 for the first one
 	failed  bool
+	tries   int // in a row that failed in passing, as by a conflict
 }
+
+// The delays of client-go's default rate limiter (v0.37.2, util/workqueue), the longest one cut to what a play waits for.
+const firstDelay, doublings = 5 * time.Millisecond, 13
 
 // NewRecorder returns a recorder whose time zero is now; see [Recorder.Start].
 func NewRecorder() *Recorder {
 	return &Recorder{
-		base: time.Now(), watches: map[*flight]struct{}{}, known: map[ID]uint64{}, locks: map[ID]bool{}, writers: map[writer]rhythm{},
+		base: time.Now(), watches: map[*flight]struct{}{}, known: map[ID]uint64{}, locks: map[ID]bool{}, writers: map[writer]rhythm{}, retries: map[writer]time.Duration{},
 		steps: map[step]bool{}, made: map[types.UID]string{},
 	}
 }
@@ -206,18 +211,22 @@ func (r *Recorder) wrote(a *Access, o ID) {
 	if known {
 		now.gap = a.At - before.at
 	}
-	r.writers[w] = now
 	act := &r.activity
 	act.Wrote = max(act.Wrote, a.At+a.Took)
+	delete(r.retries, w)
 	switch {
 	case now.failed && before.failed:
-		act.Retry = max(act.Retry, a.At+2*now.gap)
+		if a.Conflict() || a.Code == 0 || a.Code == http.StatusTooManyRequests || a.Code >= 500 {
+			now.tries = before.tries + 1
+		}
+		r.retries[w] = a.At + max(2*now.gap, firstDelay<<min(now.tries, doublings))
 	case now.failed:
 	case a.Unchanged:
 		act.Useless = max(act.Useless, a.At+a.Took)
 	case before.gap > 0 && (now.gap-before.gap).Abs() <= before.gap/4:
 		act.Again = max(act.Again, a.At+now.gap*3/2)
 	}
+	r.writers[w] = now
 }
 
 // Leader returns the client that has written a lease or another lock last; empty for none.
@@ -259,6 +268,9 @@ func (r *Recorder) Activity() Activity[time.Time] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.activity
+	for _, at := range r.retries {
+		a.Retry = max(a.Retry, at)
+	}
 	return Activity[time.Time]{r.base.Add(a.Changed), r.base.Add(a.Progress), r.base.Add(a.Wrote), r.base.Add(a.Useless), r.base.Add(a.Again), r.base.Add(a.Retry)}
 }
 

@@ -388,6 +388,7 @@ func TestActivity(t *testing.T) {
 			{"another part is another writer", http.MethodPut, web + "/status", 9, 8, record.Activity[time.Duration]{Useless: 6, Again: 34}},
 			{"failed", http.MethodPut, web, 0, 1, record.Activity[time.Duration]{Useless: 6, Again: 34}},
 			{"failed again", http.MethodPut, web, 0, 4, record.Activity[time.Duration]{Useless: 6, Again: 34, Retry: 43}},
+			{"succeeded", http.MethodPut, web, 10, 1, record.Activity[time.Duration]{Useless: 6, Again: 34}},
 		} {
 			time.Sleep(step.pause * time.Second)
 			version = step.version
@@ -397,6 +398,13 @@ func TestActivity(t *testing.T) {
 			if got := (record.Activity[time.Duration]{Changed: since(a.Changed), Useless: since(a.Useless), Again: since(a.Again), Retry: since(a.Retry)}); got != step.want {
 				t.Errorf("%s: %v, want %v", step.name, got, step.want)
 			}
+		}
+		version = 0
+		for range 20 {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, web, strings.NewReader("{}")))
+		}
+		if got, want := time.Until(r.Activity().Retry), 5*time.Millisecond<<13; got != want {
+			t.Errorf("after 20 failures the next try is due in %v, want %v", got, want)
 		}
 	})
 }
