@@ -58,7 +58,7 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *
 		opts.Processes = r.Processes()
 	}
 	if r.Spec.Memory {
-		opts.PlayInFreshProcess = func(ctx context.Context, name string) (result, error) { return playFresh(ctx, r.Spec, name) }
+		opts.PlayInFreshProcess = r.Spec.PlayInProcess
 	}
 	if len(r.Profiles) > 0 {
 		opts.Profile = pprof.NewProfiler(r.dir, r.Profiles)
