@@ -265,7 +265,7 @@ func (r *sizer) named(texts []string) (grown []growth, err error) {
 
 // listed are the growths of all that the program lists.
 func (r *sizer) listed(ctx context.Context) (grown []growth, err error) {
-	r.Progress(Progress{Play: 1, Plays: 1, Name: "what it lists"})
+	r.Progress(Progress{Play: 1, Plays: 1, Name: "what it lists", Point: true})
 	if _, err := r.point(ctx, nil); err != nil {
 		return nil, err
 	}
@@ -320,7 +320,7 @@ func (r *sizer) all(ctx context.Context, s Sizing, grown []growth) (err error) {
 	for round := range s.Rounds {
 		for i, counts := range plan {
 			name := fmt.Sprintf("%s/round=%d", countText(counts), round+1)
-			r.Progress(Progress{Play: round*len(plan) + i + 1, Plays: s.Rounds * len(plan), Name: name})
+			r.Progress(Progress{Play: round*len(plan) + i + 1, Plays: s.Rounds * len(plan), Name: name, Point: true})
 			p, err := r.point(ctx, counts)
 			if err != nil {
 				return err

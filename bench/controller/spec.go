@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -101,6 +102,22 @@ func (s Spec) complete() Spec {
 	s.Budget = cmp.Or(s.Budget, metav1.Duration{Duration: defaultBudget})
 	s.Warmup = cmp.Or(s.Warmup, metav1.Duration{Duration: time.Minute})
 	return s
+}
+
+// CompareWith makes the last program the one that is compared with the command of another, which is words without
+// quotes. The error is a [*manifest.Error].
+func (s *Spec) CompareWith(against string) error {
+	old := strings.Fields(against)
+	switch {
+	case len(old) == 0:
+		return manifest.BadField("against", errors.New("names no program"))
+	case strings.ContainsAny(against, "\"'\\"):
+		return manifest.BadField("against", errors.New("quotes are not read (write the command into controller.yaml)"))
+	case len(s.Programs) == 0:
+		return manifest.BadField("programs", errors.New("no program is given to compare with --against"))
+	}
+	s.Programs = []Program{{Label: Old, Command: old}, s.Programs[len(s.Programs)-1]}
+	return nil
 }
 
 // Validate checks the Spec without its files. The error is a [*manifest.Error].

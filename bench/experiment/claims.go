@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -50,7 +51,7 @@ func (s *Spec) validateClaims() error {
 		case len(c.Variant) == 0:
 			field, what = "variant", "is needed: labels of a cell, as in {impl: ring}"
 		case c.Relation != stats.AtLeast && c.Relation != stats.AtMost:
-			field, what = "relation", OneOf(string(c.Relation), string(stats.AtLeast), string(stats.AtMost)).Error()
+			field, what = "relation", manifest.OneOf(string(c.Relation), string(stats.AtLeast), string(stats.AtMost)).Error()
 		case !(c.Bound > 0) || math.IsInf(c.Bound, 0):
 			field, what = "bound", fmt.Sprintf("%v is not above 0", c.Bound)
 		default:
@@ -133,6 +134,21 @@ type File struct {
 
 // Blame adds file and line to an error of the Spec.
 func (f File) Blame(err error) error { return manifest.Locate(f.path, f.data, err) }
+
+const defaultBudget = 2 * time.Minute // of an experiment that has neither rounds nor a budget
+
+// Limited returns the Spec for a play with a budget; 0 for that of the file.
+func (f File) Limited(budget time.Duration) Spec {
+	s := f.Spec
+	s.Name = f.Name
+	switch {
+	case budget > 0:
+		s.Rounds, s.Budget.Duration = 0, budget
+	case s.Rounds == 0 && s.Budget.Duration == 0:
+		s.Budget.Duration = defaultBudget
+	}
+	return s
+}
 
 // Experiments returns experiments: NAME is a built-in one, or all whose name begins with NAME and a dash;
 // else the name is that of a file, or of a folder of files. Without names it returns all that are built in.

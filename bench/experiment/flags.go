@@ -165,7 +165,7 @@ func checkFields(spec any, source string) error {
 		case f.Path == "family" && elsewhere[f.value.String()] != "":
 			return manifest.BadField(f.Path, errors.New(elsewhere[f.value.String()]))
 		case f.Values != nil && !slices.Contains(f.Values, f.value.String()):
-			return manifest.BadField(f.Path, OneOf(f.value.String(), f.Values...))
+			return manifest.BadField(f.Path, manifest.OneOf(f.value.String(), f.Values...))
 		case source != "" && f.source != "" && f.source != source:
 			return manifest.BadField(f.Path, fmt.Errorf("needs --source %s", f.source))
 		}

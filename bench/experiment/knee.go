@@ -277,7 +277,7 @@ func (p *planner) planKnee(plan *Plan) error {
 		c.Title += ", knee for " + plan.Spec.Search.Knee.SLO
 		plan.Comparisons = append(plan.Comparisons, c)
 	}
-	plan.Objectives = k.Objectives
+	plan.objectives = k.Objectives
 	plan.finish = func(o *lab.Outcome) {
 		for i := range o.Comparisons {
 			o.Knees = append(o.Knees, k.Knees(&o.Comparisons[i])...)

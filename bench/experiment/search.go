@@ -61,7 +61,7 @@ func parseAxis(text string) (Axis, error) {
 	}
 	at := slices.Index(names, name)
 	if at < 0 {
-		return Axis{}, OneOf(name, names...)
+		return Axis{}, manifest.OneOf(name, names...)
 	}
 	if n := strings.Count(list, ",") + 1; n > maxValues {
 		return Axis{}, fmt.Errorf("%s: %d values (allowed: %d)", name, n, maxValues)
@@ -83,6 +83,11 @@ func parseAxis(text string) (Axis, error) {
 		return Axis{}, fmt.Errorf("%s: one value is nothing to compare", name)
 	}
 	return a, nil
+}
+
+// Like reports whether a search is of the same kind as another; nil stands for any.
+func (s *Search) Like(other *Search) bool {
+	return other == nil || (s.Knee == nil) == (other.Knee == nil) && (s.Scale == nil) == (other.Scale == nil)
 }
 
 // isKnee reports whether the Spec has a knee search.

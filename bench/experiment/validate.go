@@ -20,11 +20,6 @@ import (
 
 const memorySource = source.MemoryName // default source of a [Spec]
 
-// OneOf returns the error for a value that is not allowed.
-func OneOf(got string, allowed ...string) error {
-	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
-}
-
 // Validate rejects an invalid Spec. It reads no files and connects to nothing. The error
 // is a [manifest.Error] if one field is wrong.
 func (s Spec) Validate() error {
@@ -147,17 +142,10 @@ func (s *Spec) parse(c *pipeline.Config) (err error) {
 			return manifest.BadField("share", err)
 		}
 	}
-	for _, text := range s.Faults {
-		more, err := fault.ParseAll(text)
-		if err != nil {
-			return manifest.BadField("faults", err)
-		}
-		if _, err := fault.New(more, 0); err != nil { // An informer is no program to crash.
-			return manifest.BadField("faults", err)
-		}
-		c.Faults = append(c.Faults, more...)
+	if c.Faults, err = fault.ParseEach(s.Faults); err == nil {
+		_, err = fault.New(c.Faults, 0) // An informer is no program to crash.
 	}
-	return nil
+	return manifest.BadField("faults", err)
 }
 
 // Validate rejects invalid sizes, and sizes for a storm that is no profile.

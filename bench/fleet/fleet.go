@@ -47,6 +47,8 @@ const (
 var (
 	ErrExists = errors.New("run exists")  // wrapped by the error for the name of an existing run
 	ErrNoRun  = errors.New("no such run") // wrapped by the error for a run that does not exist
+
+	ErrContinues = errors.New("the run continues in the cluster") // wrapped by the error of an interrupted [Fleet.Play]
 )
 
 // Ref identifies a run in a cluster.
@@ -56,6 +58,9 @@ type Ref struct {
 
 // String returns "RUN in namespace NAMESPACE".
 func (r Ref) String() string { return r.Run + " in namespace " + r.Namespace }
+
+// Command returns the command line of another verb for the run, without the flags of the cluster.
+func (r Ref) Command(verb string) string { return "watchlab cluster " + verb + " --name " + r.Run }
 
 // object returns the name of an object; an empty suffix is for the Job and the ConfigMap.
 func (r Ref) object(suffix string) string {

@@ -39,6 +39,11 @@ func BadField(field string, err error) error {
 	return &Error{Field: field, Err: err}
 }
 
+// OneOf returns the error for a value that is not allowed.
+func OneOf(got string, allowed ...string) error {
+	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
+}
+
 func (e *Error) Error() string {
 	text := strings.Join(strings.FieldsFunc(e.Err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	if e.Field != "" {
