@@ -39,7 +39,7 @@ type Claim struct {
 
 func (s *Spec) validateClaims() error {
 	if len(s.Claims) > 0 && s.isKnee() {
-		return manifest.BadField("claims", errors.New("are not for a knee search: its cells depend on its results"))
+		return manifest.Bad("claims", "are not for a knee search: its cells depend on its results")
 	}
 	for i, c := range s.Claims {
 		var field, what string
@@ -57,7 +57,7 @@ func (s *Spec) validateClaims() error {
 		default:
 			continue
 		}
-		return manifest.BadField(fmt.Sprintf("claims.%d.%s", i, field), errors.New(what))
+		return manifest.Bad(fmt.Sprintf("claims.%d.%s", i, field), "%s", what)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (p *Plan) checkClaims() error {
 				}
 			}
 			if want != nil && cells != 1 {
-				return manifest.BadField(fmt.Sprintf("claims.%d.%s", i, []string{"variant", "baseline"}[j]), fmt.Errorf("%s has %s, not 1", want, lab.Plural(cells, "cell")))
+				return manifest.Bad(fmt.Sprintf("claims.%d.%s", i, []string{"variant", "baseline"}[j]), "%s has %s, not 1", want, lab.Plural(cells, "cell"))
 			}
 		}
 	}
@@ -190,9 +190,9 @@ func (f *File) read() (err error) {
 	}
 	switch {
 	case f.Spec.Question == "":
-		err = manifest.BadField("question", errors.New("is needed, in one sentence"))
+		err = manifest.Bad("question", "is needed, in one sentence")
 	case len(f.Spec.Claims) == 0:
-		err = manifest.BadField("claims", errors.New("are needed"))
+		err = manifest.Bad("claims", "are needed")
 	default:
 		err = f.Spec.Validate()
 	}

@@ -240,7 +240,7 @@ func (s *Spec) knee() (Knee, error) {
 		}
 	}
 	if k.To < k.From {
-		return k, manifest.BadField(in+"to", fmt.Errorf("%v is below --from %v", spec.To, spec.From))
+		return k, manifest.Bad(in+"to", "%v is below --from %v", spec.To, spec.From)
 	}
 	return k, nil
 }

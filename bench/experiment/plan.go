@@ -57,7 +57,7 @@ func (s Spec) named() (Spec, error) {
 	}
 	for _, f := range Given(&s) {
 		if !slices.Contains(runFields, f.Path) {
-			return s, manifest.BadField(f.Path, errors.New("needs --family: the quick experiment has its own"))
+			return s, manifest.Bad(f.Path, "needs --family: the quick experiment has its own")
 		}
 	}
 	quick := Quick()
@@ -101,7 +101,7 @@ func New(spec Spec) (*Plan, error) {
 		return nil, err
 	}
 	if spec.Memory && slices.ContainsFunc(plan.Comparisons, func(c lab.Comparison) bool { return c.NextCells != nil }) {
-		return nil, manifest.BadField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
+		return nil, manifest.Bad("memory", "is not for a search: what it plays depends on what it has found")
 	}
 	if err := plan.checkClaims(); err != nil {
 		return nil, err

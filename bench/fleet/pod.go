@@ -56,7 +56,7 @@ func RunPod(ctx context.Context, o PodOptions) error {
 	s.namespace = cmp.Or(os.Getenv(NamespaceVar), s.cluster.Namespace)
 	p, err := s.share(spec)
 	if err != nil {
-		return manifest.BadField("plan", fmt.Errorf("%s: experiment: %w", s.Plan, err))
+		return manifest.Bad("plan", "%s: experiment: %w", s.Plan, err)
 	}
 	// The health probes need this server, also while the pod waits at the barrier.
 	session, err := s.Telemetry(ctx, s.plan.Run, s.plan.Pyroscope)

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
+
 	"watchlab/bench/lab"
+	"watchlab/loadgen/manifest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,7 +25,6 @@ type PlayOptions struct {
 	Detach      bool             // return after the start
 	WaitForPods time.Duration    // limit for a pod's wait for a node or its image
 	Hint        func(Pod) string // advice for a waiting pod
-	W           io.Writer        // receives the states of the run; see [Follower]
 	Say         func(string)     // receives what happens, and the command line for what is next
 }
 
@@ -42,7 +42,7 @@ func (f *Fleet) Play(ctx context.Context, s Spec, o PlayOptions) error {
 		o.Say(ref.Command("status") + " shows it")
 		return nil
 	}
-	changes := Follower{W: o.W, Hint: o.Hint}
+	changes := Follower{Say: o.Say, Hint: o.Hint}
 	state, err := f.Follow(ctx, ref, o.WaitForPods, changes.Show, func(err error) { o.Say(lab.OneLine(err.Error()) + "; retrying") })
 	waits, late := errors.AsType[*WaitError](err)
 	switch {
@@ -70,7 +70,7 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	}
 	ref := s.Ref()
 	if !slices.ContainsFunc(objects, ref.isClaim) {
-		return badField("overlay", "%q: ConfigMap %s is missing", s.Overlay, ref.object(""))
+		return manifest.Bad("overlay", "%q: ConfigMap %s is missing", s.Overlay, ref.object())
 	}
 	foreign, err := f.foreignNamespace(ctx, s.Namespace)
 	if err != nil {

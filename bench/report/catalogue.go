@@ -57,18 +57,20 @@ var guaranteeTables = []struct {
 	columns  []string
 	row      func(impls.Guarantees) []string
 }{
-	{[]impls.Family{impls.Inflate}, []string{"MEMORY"}, func(g impls.Guarantees) []string { return []string{choose(g.Bounded, "bounded", "unbounded")} }},
+	{[]impls.Family{impls.Inflate}, []string{"MEMORY"}, func(g impls.Guarantees) []string {
+		return []string{map[bool]string{true: "bounded", false: "unbounded"}[g.Bounded]}
+	}},
 	{[]impls.Family{impls.Decode}, []string{"TRANSFORM", "HANDLER", "CLIENT", "STRIPS"}, func(g impls.Guarantees) []string {
 		return []string{string(g.Transform), string(g.Handler), string(g.Client), cmp.Or(g.Strips, chart.None)}
 	}},
 	{[]impls.Family{impls.DeltaFIFO, impls.Queue, impls.Merge}, []string{"DELIVERY", "ORDER", "COALESCES", "BOUNDED", "CONSUMERS", "HANDLER", "THROTTLES"}, func(g impls.Guarantees) []string {
 		return []string{
-			cmp.Or(g.Mode, chart.None), string(g.Order), string(g.Coalesces), choose(g.Bounded, "yes", "no"),
-			string(g.Consumers), choose(g.Unlocked, "unlocked", "locked"), cmp.Or(string(g.Throttles), chart.None),
+			cmp.Or(g.Mode, chart.None), string(g.Order), string(g.Coalesces), map[bool]string{true: "yes", false: "no"}[g.Bounded],
+			string(g.Consumers), map[bool]string{true: "unlocked", false: "locked"}[g.Unlocked], cmp.Or(string(g.Throttles), chart.None),
 		}
 	}},
 	{[]impls.Family{impls.Store}, []string{"LISTS", "READERS"}, func(g impls.Guarantees) []string {
-		return []string{string(g.Lists), choose(g.Unlocked, "do not wait for writers", "wait for writers")}
+		return []string{string(g.Lists), map[bool]string{true: "do not wait for writers", false: "wait for writers"}[g.Unlocked]}
 	}},
 	{[]impls.Family{impls.Workqueue}, []string{"ORDER"}, func(g impls.Guarantees) []string { return []string{string(g.Order)} }},
 }
@@ -112,13 +114,6 @@ func Variants(w io.Writer) error {
 		fmt.Fprintf(w, "\n%s/%s\n%s", e.family, e.name, (&comment.Printer{TextPrefix: "  ", TextWidth: textWidth - 2}).Text(doc))
 	}
 	return nil
-}
-
-func choose(b bool, yes, no string) string {
-	if b {
-		return yes
-	}
-	return no
 }
 
 // Storms writes the profiles and the recordings that are built in.

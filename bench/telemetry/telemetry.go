@@ -55,9 +55,9 @@ func (o *Options) Complete(profiles bool) error {
 	}
 	switch {
 	case o.Insecure && o.MetricsAddr == "":
-		return manifest.BadField("insecure-listen", errors.New("needs --metrics-addr"))
+		return manifest.Bad("insecure-listen", "needs --metrics-addr")
 	case o.Pyroscope != "" && profiles:
-		return manifest.BadField("pyroscope", errors.New("a process has one CPU profiler, and --profile takes it"))
+		return manifest.Bad("pyroscope", "a process has one CPU profiler, and --profile takes it")
 	}
 	return nil
 }

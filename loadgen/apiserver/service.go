@@ -67,15 +67,15 @@ const ProgressEvery = 10 * time.Second
 func (o *ServiceOptions) Complete() (err error) {
 	switch {
 	case o.Start < 0:
-		return manifest.BadField("start", errors.New("is negative"))
+		return manifest.Bad("start", "is negative")
 	case o.Repeat < 0:
-		return manifest.BadField("repeat", errors.New("is negative"))
+		return manifest.Bad("repeat", "is negative")
 	case !(o.Speed > 0) || o.Speed > 1e6:
-		return manifest.BadField("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", o.Speed))
+		return manifest.Bad("speed", "%v is not allowed (allowed: more than 0, at most 1e6)", o.Speed)
 	case o.Access.TLS && o.Kubeconfig == "":
-		return manifest.BadField("kubeconfig-out", errors.New("is needed: it holds the CA and the token (or --tls=false, for plain HTTP)"))
+		return manifest.Bad("kubeconfig-out", "is needed: it holds the CA and the token (or --tls=false, for plain HTTP)")
 	case o.Access.Insecure && o.Kubeconfig == "" && o.TokenFile == "":
-		return manifest.BadField("kubeconfig-out", errors.New("is needed: it holds the token (or --token-file)"))
+		return manifest.Bad("kubeconfig-out", "is needed: it holds the token (or --token-file)")
 	case o.TokenFile != "":
 		o.Access.Token, err = readToken(o.TokenFile)
 		return manifest.BadField("token-file", err)
@@ -103,7 +103,7 @@ func NewService(opts ServiceOptions) (*Service, error) {
 	s := &Service{ServiceOptions: opts}
 	if s.Kubeconfig != "" {
 		if err := CheckKubeconfig(s.Kubeconfig, s.Overwrite); err != nil {
-			return nil, manifest.BadField("kubeconfig-out", fmt.Errorf("%w (--overwrite replaces it)", err))
+			return nil, manifest.Bad("kubeconfig-out", "%w (--overwrite replaces it)", err)
 		}
 	}
 	// Faults of the stream are marks of the storm: they happen at the storm's time.

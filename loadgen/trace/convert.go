@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"math"
 	"path/filepath"
 	"slices"
 	"time"
+
 	"watchlab/loadgen/manifest"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -135,9 +135,9 @@ func (o *ConvertOptions) Complete(result string) error {
 	case o.Format != "" && !slices.Contains(formats, o.Format):
 		return manifest.BadField("format", manifest.OneOf(o.Format, formats...))
 	case o.From < 0:
-		return manifest.BadField("from", fmt.Errorf("%v is negative", o.From))
+		return manifest.Bad("from", "%v is negative", o.From)
 	case o.To <= o.From:
-		return manifest.BadField("to", fmt.Errorf("%v is not after --from %v", o.To, o.From))
+		return manifest.Bad("to", "%v is not after --from %v", o.To, o.From)
 	}
 	o.Format = cmp.Or(o.Format, formatOf(result))
 	return nil

@@ -90,7 +90,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	hint := func(p fleet.Pod) string { return fleet.StartHint(p, f.place.context, f.overlay, f.place.namespace) }
 	err = fl.Play(ctx, spec, fleet.PlayOptions{
-		Detach: !f.wait, WaitForPods: f.waitForPods, Hint: hint, W: stderr, Say: func(text string) { warn(stderr, "%s", text) },
+		Detach: !f.wait, WaitForPods: f.waitForPods, Hint: hint, Say: func(text string) { warn(stderr, "%s", text) },
 	})
 	switch {
 	case errors.Is(err, fleet.ErrExists):
