@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/rules"
@@ -131,8 +132,8 @@ func (p *prepared) scheduled() (is bool) {
 		p.workload.Objects(look)
 	}
 	for _, o := range p.objects {
-		u, err := o.Unstructured()
-		is = is || err == nil && !look(u)
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
+		is = is || err == nil && !look(&unstructured.Unstructured{Object: content})
 	}
 	return is
 }
