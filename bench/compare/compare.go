@@ -59,9 +59,7 @@ func (c *Cell) Significant() bool { return c.VsBase != nil && c.VsBase.P < c.VsB
 // Compare compares the runs with the first one.
 func Compare(runs []*Run) *Table {
 	t := &Table{}
-	var single, units []string
-	var names []string
-	seen := map[string]bool{}
+	var single, units, names []string
 	for _, r := range runs {
 		t.Columns = append(t.Columns, r.name)
 		if r.single {
@@ -74,8 +72,7 @@ func Compare(runs []*Run) *Table {
 			if !c.usable() {
 				t.Refused = append(t.Refused, fmt.Sprintf("%s: %s: %s", r.name, c.name, c.verdict))
 			}
-			if !seen[c.name] {
-				seen[c.name] = true
+			if !slices.Contains(names, c.name) {
 				names = append(names, c.name)
 			}
 			for _, unit := range c.samples.Units() {

@@ -108,7 +108,7 @@ func ParseRules(file string, data []byte) ([]Rule, error) {
 		return nil, err
 	}
 	if len(form.Rules) == 0 {
-		return nil, manifest.Locate(file, data, manifest.BadField("rules", errors.New("there is none")))
+		return nil, manifest.Locate(file, data, manifest.Bad("rules", "there is none"))
 	}
 	rules := make([]Rule, len(form.Rules))
 	for i, f := range form.Rules {
@@ -136,28 +136,25 @@ type ruleForm struct {
 
 // fill checks the form and fills the rule. The error is a [*manifest.Error] of a field.
 func (f ruleForm) fill(r *Rule) (err error) {
-	bad := func(field, format string, args ...any) error {
-		return manifest.BadField(field, fmt.Errorf(format, args...))
-	}
 	*r = Rule{
 		Metric: f.Metric, Cells: cmp.Or(f.Cells, "*"), PerBaseline: f.Per == "baseline",
 		Better: cmp.Or(stats.Direction(f.Better), stats.Better(f.Metric)), Because: strings.Join(strings.Fields(f.Because), " "),
 	}
 	switch {
 	case f.Metric == "" || strings.ContainsAny(f.Metric, " \t"):
-		return bad("metric", "%q is no unit", f.Metric)
+		return manifest.Bad("metric", "%q is no unit", f.Metric)
 	case f.Per != "" && !r.PerBaseline:
-		return bad("per", "%q is not baseline", f.Per)
+		return manifest.Bad("per", "%q is not baseline", f.Per)
 	case f.Better != "" && r.Better != stats.Lower && r.Better != stats.Higher:
-		return bad("better", "%q is neither lower nor higher", f.Better)
+		return manifest.Bad("better", "%q is neither lower nor higher", f.Better)
 	case r.Better == stats.Unknown:
-		return bad("metric", "%s: the unit has no better direction: set better to lower or higher", f.Metric)
+		return manifest.Bad("metric", "%s: the unit has no better direction: set better to lower or higher", f.Metric)
 	}
 	if r.filter, err = benchproc.NewFilter(r.Cells); err != nil {
 		return manifest.BadField("cells", err)
 	}
 	if f.Change == "" {
-		return bad("change", "is missing")
+		return manifest.Bad("change", "is missing")
 	}
 	if r.Allowed, err = share(f.Change); err == nil && r.Allowed >= 1 {
 		err = fmt.Errorf("%s is no limit (want less than 100%%)", f.Change)
@@ -169,7 +166,7 @@ func (f ruleForm) fill(r *Rule) (err error) {
 		err = errors.New("is in the metric's unit, and has none per baseline")
 	}
 	if err == nil && r.Because == "" {
-		return bad("because", "is missing: the reason")
+		return manifest.Bad("because", "is missing: the reason")
 	}
 	return manifest.BadField("floor", err)
 }

@@ -309,16 +309,8 @@ func misses(p *record.Play, watched []schema.GroupResource) []missed {
 		deletions = append(deletions, m)
 	}
 	all := append(deletions, changes...) // A deletion tells more than two changes,
-	slices.SortStableFunc(all, func(a, b missed) int {
-		switch { // and what users do more than what follows from it.
-		case a.user == b.user:
-			return 0
-		case a.user:
-			return -1
-		}
-		return 1
-	})
-	return all
+	byUser := slices.DeleteFunc(slices.Clone(all), func(m missed) bool { return !m.user })
+	return append(byUser, slices.DeleteFunc(all, func(m missed) bool { return m.user })...) // and what users do more than what follows from it.
 }
 
 // explore plays the plans that the play without faults suggests, until one fails each time or the budget is spent.

@@ -13,10 +13,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/restmapper"
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
@@ -25,6 +21,7 @@ import (
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
+	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 )
 
@@ -66,7 +63,7 @@ type session struct {
 	clients  []string
 	others   []string // programs beside
 	server   server.Server
-	user     *userClient // nil without a workload
+	user     *cluster.Client // nil without a workload
 	recorder *record.Recorder
 	faults   *fault.Injector
 	began    time.Time
@@ -211,28 +208,16 @@ func (p *session) close() (err error) {
 	return err
 }
 
-// userClient sends the requests of the workload.
-type userClient struct {
-	dynamic.Interface
-	mapper *restmapper.DeferredDiscoveryRESTMapper
-}
-
 // newUser creates the initial objects of the workload.
-func (p *session) newUser(ctx context.Context) (*userClient, error) {
+func (p *session) newUser(ctx context.Context) (*cluster.Client, error) {
 	if p.prepared.workload == nil {
 		return nil, nil
 	}
-	config := p.server.User()
-	client, err := dynamic.NewForConfig(config)
+	u, err := cluster.NewClient(p.server.User())
 	if err != nil {
 		return nil, err
 	}
-	found, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	u := &userClient{client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))}
-	if err := p.prepared.workload.Create(ctx, u, u.mapper); err != nil {
+	if err := p.prepared.workload.Create(ctx, u, u.Mapper); err != nil {
 		return nil, manifest.BadField("workload", err)
 	}
 	return u, nil
@@ -372,10 +357,10 @@ func (p *session) run(ctx context.Context) (over time.Duration, quiet *time.Dura
 	if u := p.user; u != nil {
 		keeping, stop := context.WithCancel(ctx)
 		var kept sync.WaitGroup
-		kept.Go(func() { p.prepared.workload.Keep(keeping, p.spec.Speed, u, u.mapper) })
+		kept.Go(func() { p.prepared.workload.Keep(keeping, p.spec.Speed, u, u.Mapper) })
 		defer kept.Wait()
 		defer stop()
-		wg.Go(func() { userErr = p.prepared.workload.Play(ctx, p.spec.Speed, u, u.mapper) })
+		wg.Go(func() { userErr = p.prepared.workload.Play(ctx, p.spec.Speed, u, u.Mapper) })
 	}
 	wg.Wait()
 	if err := errors.Join(stormErr, userErr); err != nil {

@@ -12,7 +12,6 @@ import (
 	"watchlab/bench/controller/rules"
 	"watchlab/bench/controller/server"
 	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/lifecycle"
 	"watchlab/loadgen/manifest"
@@ -49,13 +48,10 @@ func (s Spec) seed(seed int64) (p seeded, err error) {
 	}
 	scaled := func(at time.Duration) time.Duration { return time.Duration(float64(at) / s.Speed) }
 	p.marks = p.set.MarkFaults(s.Speed)
-	budget := store.NewBudget(0)
+	if p.storms, err = apiserver.PrepareSet(p.set); err != nil {
+		return fail("storm")
+	}
 	for _, st := range p.set.Storms {
-		var ready *apiserver.Prepared
-		if ready, err = apiserver.PrepareWith(st, budget); err != nil {
-			return fail("storm")
-		}
-		p.storms = append(p.storms, ready)
 		if n := len(st.Events); n > 0 {
 			p.length = max(p.length, scaled(st.Events[n-1].At))
 		}

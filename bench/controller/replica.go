@@ -1,14 +1,12 @@
 package controller
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -208,8 +206,7 @@ func lastLines(of program.Options) string {
 	if err != nil {
 		return ""
 	}
-	lines := strings.Split(string(bytes.TrimSpace(data)), "\n")
-	last := strings.TrimSpace(strings.Join(lines[max(0, len(lines)-3):], "; "))
+	last := program.LastLines(data)
 	if last == "" {
 		return " (it wrote nothing)"
 	}

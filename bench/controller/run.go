@@ -47,6 +47,20 @@ type Progress struct {
 	Exploring   string // faults of a plan of explore, which is not one of Plays; empty for others
 	// Shrinking is the largest number of plays that shrinking takes, which follow the planned ones; 0 before it.
 	Shrinking int
+	Point     bool // the plays are points of [Size]
+}
+
+// String returns the state in one line.
+func (p Progress) String() string {
+	switch {
+	case p.Exploring != "":
+		return "exploring: " + p.Exploring
+	case p.Play > p.Plays:
+		return fmt.Sprintf("shrinking: play %d of at most %d (an interrupt keeps the results)", p.Play-p.Plays, p.Shrinking)
+	case p.Point:
+		return fmt.Sprintf("point %d of %d: %s", p.Play, p.Plays, p.Name)
+	}
+	return fmt.Sprintf("play %d of %d: %s", p.Play, p.Plays, p.Name)
 }
 
 // most is the number of plays that shrinking may take, and repeats that of plays of the smallest plan and of an explored

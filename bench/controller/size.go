@@ -134,7 +134,7 @@ func parseGrowth(text string, least int) (g growth, err error) {
 // Validate checks all but the files. The error is a [*manifest.Error].
 func (s Sizing) Validate() error {
 	if len(s.Command) == 0 {
-		return manifest.BadField("command", errors.New("no program is given (watchlab size -- ./my-controller)"))
+		return manifest.Bad("command", "no program is given (watchlab size -- ./my-controller)")
 	}
 	seen := map[string]bool{}
 	for _, text := range s.Grow {
@@ -256,7 +256,7 @@ func (r *sizer) named(texts []string) (grown []growth, err error) {
 		g, _ := parseGrowth(text, 2) // Validate has read it.
 		name := g.resource
 		if g.resource = r.resource(name); g.resource == "" {
-			return nil, manifest.BadField("grow", fmt.Errorf("%s: no object to copy; --manifest can have one", name))
+			return nil, manifest.Bad("grow", "%s: no object to copy; --manifest can have one", name)
 		}
 		grown = append(grown, g)
 	}
@@ -265,7 +265,7 @@ func (r *sizer) named(texts []string) (grown []growth, err error) {
 
 // listed are the growths of all that the program lists.
 func (r *sizer) listed(ctx context.Context) (grown []growth, err error) {
-	r.Progress(Progress{Play: 1, Plays: 1, Name: "what it lists"})
+	r.Progress(Progress{Play: 1, Plays: 1, Name: "what it lists", Point: true})
 	if _, err := r.point(ctx, nil); err != nil {
 		return nil, err
 	}
@@ -312,7 +312,7 @@ func (r *sizer) all(ctx context.Context, s Sizing, grown []growth) (err error) {
 		at, _ := parseGrowth(text, 1) // Validate has read it.
 		resource := r.resource(at.resource)
 		if !slices.Contains(r.result.Resources, resource) {
-			return manifest.BadField("at", fmt.Errorf("%s does not grow", at.resource))
+			return manifest.Bad("at", "%s does not grow", at.resource)
 		}
 		r.result.AtCounts[resource] = at.counts[0]
 	}
@@ -320,7 +320,7 @@ func (r *sizer) all(ctx context.Context, s Sizing, grown []growth) (err error) {
 	for round := range s.Rounds {
 		for i, counts := range plan {
 			name := fmt.Sprintf("%s/round=%d", countText(counts), round+1)
-			r.Progress(Progress{Play: round*len(plan) + i + 1, Plays: s.Rounds * len(plan), Name: name})
+			r.Progress(Progress{Play: round*len(plan) + i + 1, Plays: s.Rounds * len(plan), Name: name, Point: true})
 			p, err := r.point(ctx, counts)
 			if err != nil {
 				return err

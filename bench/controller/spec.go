@@ -2,7 +2,6 @@ package controller
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"reflect"
 	"regexp"
@@ -103,52 +102,65 @@ func (s Spec) complete() Spec {
 	return s
 }
 
+// CompareWith makes the last program the one that is compared with the command of another, which is words without
+// quotes. The error is a [*manifest.Error].
+func (s *Spec) CompareWith(against string) error {
+	old := strings.Fields(against)
+	switch {
+	case len(old) == 0:
+		return manifest.Bad("against", "names no program")
+	case strings.ContainsAny(against, "\"'\\"):
+		return manifest.Bad("against", "quotes are not read (write the command into controller.yaml)")
+	case len(s.Programs) == 0:
+		return manifest.Bad("programs", "no program is given to compare with --against")
+	}
+	s.Programs = []Program{{Label: Old, Command: old}, s.Programs[len(s.Programs)-1]}
+	return nil
+}
+
 // Validate checks the Spec without its files. The error is a [*manifest.Error].
 func (s Spec) Validate() error {
-	bad := func(field, format string, args ...any) error {
-		return manifest.BadField(field, fmt.Errorf(format, args...))
-	}
 	switch {
 	case s.Attach && len(s.Programs) > 0:
-		return bad("programs", "a program is given, but with attach it runs elsewhere")
+		return manifest.Bad("programs", "a program is given, but with attach it runs elsewhere")
 	case !s.Attach && (len(s.Programs) == 0 || len(s.Programs[0].Command) == 0):
-		return bad("programs", "no program is given (watchlab controller -- ./my-controller)")
+		return manifest.Bad("programs", "no program is given (watchlab controller -- ./my-controller)")
 	case len(s.Programs) > 2:
-		return bad("programs", "%d programs (allowed: 1, or 2 to compare)", len(s.Programs))
+		return manifest.Bad("programs", "%d programs (allowed: 1, or 2 to compare)", len(s.Programs))
 	case s.Attach && s.InCluster:
-		return bad("attach", "programs that run elsewhere are not started")
+		return manifest.Bad("attach", "programs that run elsewhere are not started")
 	case s.Server != "" && s.Server != server.Simulated && (s.Workload == "" || s.Storm.Name != ""):
-		return bad("server", "%s takes the requests of a --workload, and not the events of a storm", s.Server)
+		return manifest.Bad("server", "%s takes the requests of a --workload, and not the events of a storm", s.Server)
 	case s.Replicas < 0 || s.Replicas > 100:
-		return bad("replicas", "%d (allowed: 1 to 100)", s.Replicas)
+		return manifest.Bad("replicas", "%d (allowed: 1 to 100)", s.Replicas)
 	case len(s.Programs) == 2 && slices.Contains(s.Plans, PlanExplore):
-		return bad("plans", "%s draws plans for one program, and two are given", PlanExplore)
+		return manifest.Bad("plans", "%s draws plans for one program, and two are given", PlanExplore)
 	case s.Rounds < 0:
-		return bad("rounds", "%d is negative", s.Rounds)
+		return manifest.Bad("rounds", "%d is negative", s.Rounds)
 	case s.Speed < 0 || s.Speed > 1e6 || math.IsNaN(s.Speed):
-		return bad("speed", "%v (allowed: more than 0, at most 1e6)", s.Speed)
+		return manifest.Bad("speed", "%v (allowed: more than 0, at most 1e6)", s.Speed)
 	case s.Budget.Duration < 0:
-		return bad("budget", "%v is negative", s.Budget.Duration)
+		return manifest.Bad("budget", "%v is negative", s.Budget.Duration)
 	case s.Settle.Duration < 0 || s.Warmup.Duration < 0:
-		return bad("settle", "a time is negative")
+		return manifest.Bad("settle", "a time is negative")
 	}
 	names := map[string]bool{}
 	for i, b := range s.beside() {
 		if !besideName.MatchString(b.Label) || len(b.Command) == 0 || names[b.Label] {
-			return bad("with", "%q is not NAME=COMMAND with a name of its own", lab.Redact(s.With[i]))
+			return manifest.Bad("with", "%q is not NAME=COMMAND with a name of its own", lab.Redact(s.With[i]))
 		}
 		names[b.Label] = true
 	}
 	for _, part := range s.without() {
 		if !slices.Contains(lifecycle.Parts(), part) {
-			return bad("without", "%q (allowed: %s)", part, strings.Join(lifecycle.Parts(), ", "))
+			return manifest.Bad("without", "%q (allowed: %s)", part, strings.Join(lifecycle.Parts(), ", "))
 		}
 	}
 	if !reflect.ValueOf(s.Storm).IsZero() {
 		named := s.Storm
 		if named.Name == "" {
 			if s.Workload != "" {
-				return bad("storm", "a size is given, but no storm")
+				return manifest.Bad("storm", "a size is given, but no storm")
 			}
 			named.Name = defaultStorm
 		}
@@ -199,7 +211,7 @@ func plansOf(texts []string, length time.Duration) ([]plan, error) {
 		}
 		for _, p := range made {
 			if slices.ContainsFunc(plans, func(have plan) bool { return have.name == p.name }) {
-				return nil, manifest.BadField("plans", fmt.Errorf("%s is given twice", p.name))
+				return nil, manifest.Bad("plans", "%s is given twice", p.name)
 			}
 			plans = append(plans, p)
 		}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -38,7 +39,7 @@ type Claim struct {
 
 func (s *Spec) validateClaims() error {
 	if len(s.Claims) > 0 && s.isKnee() {
-		return manifest.BadField("claims", errors.New("are not for a knee search: its cells depend on its results"))
+		return manifest.Bad("claims", "are not for a knee search: its cells depend on its results")
 	}
 	for i, c := range s.Claims {
 		var field, what string
@@ -50,13 +51,13 @@ func (s *Spec) validateClaims() error {
 		case len(c.Variant) == 0:
 			field, what = "variant", "is needed: labels of a cell, as in {impl: ring}"
 		case c.Relation != stats.AtLeast && c.Relation != stats.AtMost:
-			field, what = "relation", OneOf(string(c.Relation), string(stats.AtLeast), string(stats.AtMost)).Error()
+			field, what = "relation", manifest.OneOf(string(c.Relation), string(stats.AtLeast), string(stats.AtMost)).Error()
 		case !(c.Bound > 0) || math.IsInf(c.Bound, 0):
 			field, what = "bound", fmt.Sprintf("%v is not above 0", c.Bound)
 		default:
 			continue
 		}
-		return manifest.BadField(fmt.Sprintf("claims.%d.%s", i, field), errors.New(what))
+		return manifest.Bad(fmt.Sprintf("claims.%d.%s", i, field), "%s", what)
 	}
 	return nil
 }
@@ -74,7 +75,7 @@ func (p *Plan) checkClaims() error {
 				}
 			}
 			if want != nil && cells != 1 {
-				return manifest.BadField(fmt.Sprintf("claims.%d.%s", i, []string{"variant", "baseline"}[j]), fmt.Errorf("%s has %s, not 1", want, lab.Plural(cells, "cell")))
+				return manifest.Bad(fmt.Sprintf("claims.%d.%s", i, []string{"variant", "baseline"}[j]), "%s has %s, not 1", want, lab.Plural(cells, "cell"))
 			}
 		}
 	}
@@ -134,6 +135,21 @@ type File struct {
 // Blame adds file and line to an error of the Spec.
 func (f File) Blame(err error) error { return manifest.Locate(f.path, f.data, err) }
 
+const defaultBudget = 2 * time.Minute // of an experiment that has neither rounds nor a budget
+
+// Limited returns the Spec for a play with a budget; 0 for that of the file.
+func (f File) Limited(budget time.Duration) Spec {
+	s := f.Spec
+	s.Name = f.Name
+	switch {
+	case budget > 0:
+		s.Rounds, s.Budget.Duration = 0, budget
+	case s.Rounds == 0 && s.Budget.Duration == 0:
+		s.Budget.Duration = defaultBudget
+	}
+	return s
+}
+
 // Experiments returns experiments: NAME is a built-in one, or all whose name begins with NAME and a dash;
 // else the name is that of a file, or of a folder of files. Without names it returns all that are built in.
 // Each has a question and claims.
@@ -174,9 +190,9 @@ func (f *File) read() (err error) {
 	}
 	switch {
 	case f.Spec.Question == "":
-		err = manifest.BadField("question", errors.New("is needed, in one sentence"))
+		err = manifest.Bad("question", "is needed, in one sentence")
 	case len(f.Spec.Claims) == 0:
-		err = manifest.BadField("claims", errors.New("are needed"))
+		err = manifest.Bad("claims", "are needed")
 	default:
 		err = f.Spec.Validate()
 	}

@@ -1,7 +1,6 @@
 package experiment
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -163,11 +162,11 @@ func checkFields(spec any, source string) error {
 		case n < 0 || d.Duration < 0:
 			return manifest.BadField(f.Path, f.tooSmall())
 		case f.Path == "family" && elsewhere[f.value.String()] != "":
-			return manifest.BadField(f.Path, errors.New(elsewhere[f.value.String()]))
+			return manifest.Bad(f.Path, "%s", elsewhere[f.value.String()])
 		case f.Values != nil && !slices.Contains(f.Values, f.value.String()):
-			return manifest.BadField(f.Path, OneOf(f.value.String(), f.Values...))
+			return manifest.BadField(f.Path, manifest.OneOf(f.value.String(), f.Values...))
 		case source != "" && f.source != "" && f.source != source:
-			return manifest.BadField(f.Path, fmt.Errorf("needs --source %s", f.source))
+			return manifest.Bad(f.Path, "needs --source %s", f.source)
 		}
 	}
 	return nil

@@ -240,7 +240,7 @@ func (s *Spec) knee() (Knee, error) {
 		}
 	}
 	if k.To < k.From {
-		return k, manifest.BadField(in+"to", fmt.Errorf("%v is below --from %v", spec.To, spec.From))
+		return k, manifest.Bad(in+"to", "%v is below --from %v", spec.To, spec.From)
 	}
 	return k, nil
 }
@@ -277,7 +277,7 @@ func (p *planner) planKnee(plan *Plan) error {
 		c.Title += ", knee for " + plan.Spec.Search.Knee.SLO
 		plan.Comparisons = append(plan.Comparisons, c)
 	}
-	plan.Objectives = k.Objectives
+	plan.objectives = k.Objectives
 	plan.finish = func(o *lab.Outcome) {
 		for i := range o.Comparisons {
 			o.Knees = append(o.Knees, k.Knees(&o.Comparisons[i])...)

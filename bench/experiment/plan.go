@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
+	"watchlab/bench/telemetry"
 	"watchlab/impls"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/storm"
@@ -24,13 +26,13 @@ const DefaultStorm = "recorded-nodeloss" // a small storm for a first run
 
 // Plan is a planned experiment, ready for package lab.
 type Plan struct {
-	Spec        Spec              // experiment with its defaults filled in
-	Comparisons []lab.Comparison  // comparisons to play
-	Options     lab.Options       // of the run; the caller adds folder, resuming, progress, build
-	Profiles    []pprof.Kind      // kinds of pprof profiles to take
-	Objectives  []stats.Objective // of a search for the knee
+	Spec        Spec             // experiment with its defaults filled in
+	Comparisons []lab.Comparison // comparisons to play
+	Options     lab.Options      // of the run; the caller adds folder, resuming, progress, build
+	Profiles    []pprof.Kind     // kinds of pprof profiles to take
 
-	finish func(*lab.Outcome) // adds the results of a search; nil without one
+	objectives []stats.Objective  // of a search for the knee
+	finish     func(*lab.Outcome) // adds the results of a search; nil without one
 }
 
 //go:embed quick.yaml
@@ -55,7 +57,7 @@ func (s Spec) named() (Spec, error) {
 	}
 	for _, f := range Given(&s) {
 		if !slices.Contains(runFields, f.Path) {
-			return s, manifest.BadField(f.Path, errors.New("needs --family: the quick experiment has its own"))
+			return s, manifest.Bad(f.Path, "needs --family: the quick experiment has its own")
 		}
 	}
 	quick := Quick()
@@ -99,7 +101,7 @@ func New(spec Spec) (*Plan, error) {
 		return nil, err
 	}
 	if spec.Memory && slices.ContainsFunc(plan.Comparisons, func(c lab.Comparison) bool { return c.NextCells != nil }) {
-		return nil, manifest.BadField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
+		return nil, manifest.Bad("memory", "is not for a search: what it plays depends on what it has found")
 	}
 	if err := plan.checkClaims(); err != nil {
 		return nil, err
@@ -118,8 +120,8 @@ func New(spec Spec) (*Plan, error) {
 // the least that an interval takes.
 const budgetProcesses = 6
 
-// Processes returns the number of processes for a run with a results folder.
-func (p *Plan) Processes() int {
+// processes returns the number of processes for a run with a results folder.
+func (p *Plan) processes() int {
 	switch s := p.Spec; {
 	case s.Memory, s.isKnee() && s.Processes == 0:
 		return 1
@@ -130,6 +132,29 @@ func (p *Plan) Processes() int {
 	default:
 		return s.Rounds
 	}
+}
+
+// Run plays the plan, in this process or in processes of its own. opts are its Options with what the caller adds;
+// session may be nil. It returns the outcome that [lab.Run] returns, with the answers to the claims once it is over.
+func (p *Plan) Run(ctx context.Context, session *telemetry.Session, opts lab.Options) (*lab.Outcome, error) {
+	session.Objectives(p.objectives)
+	if opts.Dir != "" {
+		opts.Processes = p.processes()
+	}
+	if p.Spec.Memory {
+		opts.PlayInFreshProcess = p.Spec.PlayInProcess
+	}
+	if len(p.Profiles) > 0 {
+		opts.Profile = pprof.NewProfiler(opts.Dir, p.Profiles)
+	}
+	opts.Progress = session.Progress(opts.Progress)
+	o, err := lab.Run(ctx, session.Watch(p.Comparisons), opts)
+	if o != nil && (err != nil || !o.Paused) {
+		// Finished cells are kept even if the run failed.
+		p.Finish(o)
+		session.Over(o)
+	}
+	return o, err
 }
 
 // Finish adds the answers to the claims, and the results of a search (knees, scalings), to the outcome.

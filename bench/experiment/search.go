@@ -1,7 +1,6 @@
 package experiment
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -61,7 +60,7 @@ func parseAxis(text string) (Axis, error) {
 	}
 	at := slices.Index(names, name)
 	if at < 0 {
-		return Axis{}, OneOf(name, names...)
+		return Axis{}, manifest.OneOf(name, names...)
 	}
 	if n := strings.Count(list, ",") + 1; n > maxValues {
 		return Axis{}, fmt.Errorf("%s: %d values (allowed: %d)", name, n, maxValues)
@@ -85,6 +84,11 @@ func parseAxis(text string) (Axis, error) {
 	return a, nil
 }
 
+// Like reports whether a search is of the same kind as another; nil stands for any.
+func (s *Search) Like(other *Search) bool {
+	return other == nil || (s.Knee == nil) == (other.Knee == nil) && (s.Scale == nil) == (other.Scale == nil)
+}
+
 // isKnee reports whether the Spec has a knee search.
 func (s *Spec) isKnee() bool { return s.Search != nil && s.Search.Knee != nil }
 
@@ -94,9 +98,9 @@ func (s *Spec) validateSearch() error {
 	}
 	switch {
 	case s.isKnee() == (s.Search.Scale != nil):
-		return manifest.BadField("search", errors.New("needs knee or scale"))
+		return manifest.Bad("search", "needs knee or scale")
 	case s.isKnee() && len(s.Paces) > 0:
-		return manifest.BadField("paces", errors.New("a knee search chooses the rates"))
+		return manifest.Bad("paces", "a knee search chooses the rates")
 	case s.isKnee():
 		full := s.withDefaults()
 		_, err := full.knee()
@@ -108,7 +112,7 @@ func (s *Spec) validateSearch() error {
 	}
 	path := Path(axis.flag)
 	if slices.ContainsFunc(Given(s), func(f Field) bool { return f.Path == path }) {
-		return manifest.BadField(path, errors.New("is varied and cannot be set too"))
+		return manifest.Bad(path, "is varied and cannot be set too")
 	}
 	return nil
 }
@@ -116,7 +120,7 @@ func (s *Spec) validateSearch() error {
 func (s *Spec) axis() (Axis, error) {
 	const path = "search.scale.over"
 	if s.Search.Scale.Over == "" {
-		return Axis{}, manifest.BadField(path, errors.New("is needed, as in producers=1,2,4,8"))
+		return Axis{}, manifest.Bad(path, "is needed, as in producers=1,2,4,8")
 	}
 	axis, err := parseAxis(s.Search.Scale.Over)
 	return axis, manifest.BadField(path, err)
@@ -153,8 +157,8 @@ func (p *planner) at(s Spec, axis Axis, at lab.Label) ([]lab.Comparison, error) 
 		return nil, err
 	}
 	if axis.Label == keysLabel && strconv.Itoa(config.Storm.Keys) != at.Value {
-		return nil, manifest.BadField(Path(axis.flag), fmt.Errorf("storm %s has %d keys with %s pods: vary the pods of one whose keys they are, such as steady",
-			config.Storm.Name, config.Storm.Keys, at.Value))
+		return nil, manifest.Bad(Path(axis.flag), "storm %s has %d keys with %s pods: vary the pods of one whose keys they are, such as steady",
+			config.Storm.Name, config.Storm.Keys, at.Value)
 	}
 	comparisons, err := compare(config)
 	if axis.everywhere {

@@ -20,11 +20,6 @@ import (
 
 const memorySource = source.MemoryName // default source of a [Spec]
 
-// OneOf returns the error for a value that is not allowed.
-func OneOf(got string, allowed ...string) error {
-	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
-}
-
 // Validate rejects an invalid Spec. It reads no files and connects to nothing. The error
 // is a [manifest.Error] if one field is wrong.
 func (s Spec) Validate() error {
@@ -48,9 +43,9 @@ func (s Spec) Validate() error {
 func (s *Spec) validateRun() error {
 	switch {
 	case s.Budget.Duration > 0 && s.Rounds > 0 && len(s.Parts) == 0 && !s.isKnee():
-		return manifest.BadField("budget", errors.New("is in place of --rounds"))
+		return manifest.Bad("budget", "is in place of --rounds")
 	case s.Processes > 1 && s.Memory:
-		return manifest.BadField("processes", errors.New("is not for --memory"))
+		return manifest.Bad("processes", "is not for --memory")
 	}
 	if _, err := s.profileKinds(); err != nil {
 		return err
@@ -68,17 +63,17 @@ func (s *Spec) profileKinds() ([]pprof.Kind, error) {
 
 func (s *Spec) validateParts() error {
 	if s.Search != nil {
-		return manifest.BadField("search", errors.New("is not for an experiment with parts"))
+		return manifest.Bad("search", "is not for an experiment with parts")
 	}
 	for i, part := range s.Parts {
 		var err error
 		switch {
 		case len(part.Parts) > 0:
-			err = manifest.BadField("parts", errors.New("a part has no parts"))
+			err = manifest.Bad("parts", "a part has no parts")
 		case part.Search != nil:
-			err = manifest.BadField("search", errors.New("a part has no search"))
+			err = manifest.Bad("search", "a part has no search")
 		case len(part.Claims) > 0:
-			err = manifest.BadField("claims", errors.New("a part has no claims"))
+			err = manifest.Bad("claims", "a part has no claims")
 		default:
 			err = s.inherit(part).Validate()
 		}
@@ -92,7 +87,7 @@ func (s *Spec) validateParts() error {
 // validateStorm validates the selection, the shares and the pace of the storm.
 func (s *Spec) validateStorm() error {
 	if s.Static > 0 && s.Pipeline != pipeline.KubeletPipeline {
-		return manifest.BadField("staticPods", fmt.Errorf("needs --pipeline %s", pipeline.KubeletPipeline))
+		return manifest.Bad("staticPods", "needs --pipeline %s", pipeline.KubeletPipeline)
 	}
 	if err := s.Storm.Validate(); err != nil {
 		return err
@@ -104,7 +99,7 @@ func (s *Spec) validateStorm() error {
 func (s *Spec) validateStages() error {
 	for _, f := range Given(s) {
 		if slices.Contains([]string{"encoding", "decode", "initialList", "store", "workqueue"}, f.Path) && s.Pipeline != pipeline.InformerPipeline {
-			return manifest.BadField(f.Path, fmt.Errorf("needs --pipeline %s", pipeline.InformerPipeline))
+			return manifest.Bad(f.Path, "needs --pipeline %s", pipeline.InformerPipeline)
 		}
 	}
 	if s.Store != "" {
@@ -129,7 +124,7 @@ const maxValues = 1000 // cells that a list may ask for
 // parse sets the config's fields that the Spec has as text.
 func (s *Spec) parse(c *pipeline.Config) (err error) {
 	if len(s.Paces) > maxValues {
-		return manifest.BadField("paces", fmt.Errorf("%d values (allowed: %d)", len(s.Paces), maxValues))
+		return manifest.Bad("paces", "%d values (allowed: %d)", len(s.Paces), maxValues)
 	}
 	for _, text := range s.Paces {
 		p, err := pace.Parse(text)
@@ -147,17 +142,10 @@ func (s *Spec) parse(c *pipeline.Config) (err error) {
 			return manifest.BadField("share", err)
 		}
 	}
-	for _, text := range s.Faults {
-		more, err := fault.ParseAll(text)
-		if err != nil {
-			return manifest.BadField("faults", err)
-		}
-		if _, err := fault.New(more, 0); err != nil { // An informer is no program to crash.
-			return manifest.BadField("faults", err)
-		}
-		c.Faults = append(c.Faults, more...)
+	if c.Faults, err = fault.ParseEach(s.Faults); err == nil {
+		_, err = fault.New(c.Faults, 0) // An informer is no program to crash.
 	}
-	return nil
+	return manifest.BadField("faults", err)
 }
 
 // Validate rejects invalid sizes, and sizes for a storm that is no profile.
@@ -168,7 +156,7 @@ func (s Storm) Validate() error {
 		return manifest.BadField(in+bad.Field, bad.Err)
 	}
 	if s.Scale != 0 && !(s.Scale > 0) || s.Scale > 1e6 {
-		return manifest.BadField(in+"scale", fmt.Errorf("%v is not allowed (allowed: above 0, up to 1000000)", s.Scale))
+		return manifest.Bad(in+"scale", "%v is not allowed (allowed: above 0, up to 1000000)", s.Scale)
 	}
 	if s.Skew != "" {
 		if _, err := storm.ParseSkew(s.Skew); err != nil {
@@ -180,7 +168,7 @@ func (s Storm) Validate() error {
 	}
 	for _, f := range Fields(&s) {
 		if f.Path != "name" && !isZero(f.value) {
-			return manifest.BadField(in+f.Path, fmt.Errorf("storm %q is no profile, whose size and skew can be chosen (profiles: %s)", cmp.Or(s.Name, DefaultStorm), strings.Join(storm.Names(), ", ")))
+			return manifest.Bad(in+f.Path, "storm %q is no profile, whose size and skew can be chosen (profiles: %s)", cmp.Or(s.Name, DefaultStorm), strings.Join(storm.Names(), ", "))
 		}
 	}
 	return nil

@@ -42,12 +42,12 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	}
 	objects, err := s.manifests()
 	if err != nil {
-		return nil, badField("overlay", "%q: %w", s.Overlay, err)
+		return nil, manifest.Bad("overlay", "%q: %w", s.Overlay, err)
 	}
 	for _, u := range objects {
 		s.rename(u)
 		if err := s.edit(u); err != nil {
-			return nil, badField("overlay", "%s %s: %w", u.GetKind(), u.GetName(), err)
+			return nil, manifest.Bad("overlay", "%s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 	}
 	// Objects come after those that they refer to.
@@ -71,7 +71,7 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 
 // isClaim reports whether u is the ConfigMap that claims the name of the run.
 func (r Ref) isClaim(u *unstructured.Unstructured) bool {
-	return u.GetKind() == "ConfigMap" && u.GetName() == r.object("")
+	return u.GetKind() == "ConfigMap" && u.GetName() == r.object()
 }
 
 // manifests reads the objects of the overlay.

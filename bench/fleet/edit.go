@@ -71,7 +71,7 @@ func (s Spec) rename(u *unstructured.Unstructured) {
 			case (key == "namespace" || key == NamespaceLabel) && v == Namespace:
 				return ref.Namespace
 			case v == example, strings.HasPrefix(v, example+"-"):
-				return ref.object("") + strings.TrimPrefix(v, example)
+				return ref.object() + strings.TrimPrefix(v, example)
 			}
 		}
 		return v

@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -35,10 +33,10 @@ func refusedField(s *experiment.Spec) (path, why string) {
 // pods will. The error of a field of the experiment is a [*manifest.Error].
 func (s *Spec) SetExperiment(e experiment.Spec) error {
 	if path, why := refusedField(&e); path != "" {
-		return manifest.BadField(path, fmt.Errorf("cannot be used in a load Job: %s", why))
+		return manifest.Bad(path, "cannot be used in a load Job: %s", why)
 	}
 	if e.HasParts() {
-		return manifest.BadField("family", errors.New("is needed, or --storm or --pipeline: the default experiment has several storms"))
+		return manifest.Bad("family", "is needed, or --storm or --pipeline: the default experiment has several storms")
 	}
 	if _, err := experiment.New(e); err != nil {
 		return err

@@ -26,12 +26,9 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 
 	"watchlab/loadgen/source/cluster"
 )
@@ -47,6 +44,8 @@ const (
 var (
 	ErrExists = errors.New("run exists")  // wrapped by the error for the name of an existing run
 	ErrNoRun  = errors.New("no such run") // wrapped by the error for a run that does not exist
+
+	ErrContinues = errors.New("the run continues in the cluster") // wrapped by the error of an interrupted [Fleet.Play]
 )
 
 // Ref identifies a run in a cluster.
@@ -57,14 +56,11 @@ type Ref struct {
 // String returns "RUN in namespace NAMESPACE".
 func (r Ref) String() string { return r.Run + " in namespace " + r.Namespace }
 
-// object returns the name of an object; an empty suffix is for the Job and the ConfigMap.
-func (r Ref) object(suffix string) string {
-	name := objectPrefix + r.Run
-	if suffix != "" {
-		name += "-" + suffix
-	}
-	return name
-}
+// Command returns the command line of another verb for the run, without the flags of the cluster.
+func (r Ref) Command(verb string) string { return "watchlab cluster " + verb + " --name " + r.Run }
+
+// object returns the name of the Job and of the ConfigMap.
+func (r Ref) object() string { return objectPrefix + r.Run }
 
 const objectPrefix = "watchlab-"
 
@@ -83,15 +79,10 @@ func New(config *rest.Config) (*Fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
-	config = c.Config()
-	dyn, dynErr := dynamic.NewForConfig(config)
-	md, mdErr := metadata.NewForConfig(config)
-	disco, discoErr := discovery.NewDiscoveryClientForConfig(config)
-	if err := cmp.Or(dynErr, mdErr, discoErr); err != nil {
+	client, err := cluster.NewClient(c.Config())
+	md, mdErr := metadata.NewForConfig(c.Config())
+	if err := cmp.Or(err, mdErr); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
-	return &Fleet{
-		dynamic: dyn, metadata: md,
-		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)),
-	}, nil
+	return &Fleet{dynamic: client, metadata: md, mapper: client.Mapper}, nil
 }

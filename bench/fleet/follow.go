@@ -20,7 +20,7 @@ import (
 
 // plan reads the plan of a run. The error may wrap [ErrNoRun].
 func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
-	m, err := f.dynamic.Resource(configMaps).Namespace(ref.Namespace).Get(ctx, ref.object(""), metav1.GetOptions{})
+	m, err := f.dynamic.Resource(configMaps).Namespace(ref.Namespace).Get(ctx, ref.object(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		runs, err := f.Runs(ctx, ref.Namespace)
 		if err != nil {

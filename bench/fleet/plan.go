@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path"
 	"strings"
@@ -50,11 +49,6 @@ type Plan struct {
 	Barrier metav1.Duration `json:"barrier"`
 }
 
-// badField returns the error of a field of a plan or a Spec, with its name in YAML.
-func badField(field, format string, args ...any) error {
-	return manifest.BadField(field, fmt.Errorf(format, args...))
-}
-
 // ReadPlan reads a plan from a file; see [ParsePlan].
 func ReadPlan(path string) (Plan, error) {
 	data, err := os.ReadFile(path)
@@ -81,13 +75,13 @@ func (p Plan) Validate() error {
 	problems := validation.IsDNS1123Label(p.Run)
 	switch {
 	case len(problems) > 0:
-		return badField("run", "%q: %s", p.Run, problems[0])
+		return manifest.Bad("run", "%q: %s", p.Run, problems[0])
 	case len(p.Run) > MaxRun:
-		return badField("run", "%q has %d characters (allowed: %d)", p.Run, len(p.Run), MaxRun)
+		return manifest.Bad("run", "%q has %d characters (allowed: %d)", p.Run, len(p.Run), MaxRun)
 	case p.Pods < 1 || p.Pods > MaxPods:
-		return badField("pods", "%d (allowed: 1 to %d)", p.Pods, MaxPods)
+		return manifest.Bad("pods", "%d (allowed: 1 to %d)", p.Pods, MaxPods)
 	case p.Barrier.Duration < 0 || p.Barrier.Duration > maxBarrier:
-		return badField("barrier", "%v (allowed: 0 to %v)", p.Barrier.Duration, maxBarrier)
+		return manifest.Bad("barrier", "%v (allowed: 0 to %v)", p.Barrier.Duration, maxBarrier)
 	}
 	return nil
 }
@@ -122,21 +116,21 @@ func (s Spec) check() error {
 		return err
 	}
 	if problems := validation.IsDNS1123Label(s.Namespace); len(problems) > 0 {
-		return badField("namespace", "%q: %s", s.Namespace, problems[0])
+		return manifest.Bad("namespace", "%q: %s", s.Namespace, problems[0])
 	}
 	if strings.ContainsAny(s.Image, " \t\r\n") {
-		return badField("image", "%q", s.Image)
+		return manifest.Bad("image", "%q", s.Image)
 	}
 	size := 0
 	for name, data := range s.Files {
 		switch problems := validation.IsConfigMapKey(name); {
 		case len(problems) > 0:
-			return badField("storm.name", "%s: %s", name, problems[0])
+			return manifest.Bad("storm.name", "%s: %s", name, problems[0])
 		case name == planName:
-			return badField("storm.name", "%s: the name is reserved for the plan", name)
+			return manifest.Bad("storm.name", "%s: the name is reserved for the plan", name)
 		}
 		if size += len(name) + len(data); size > maxFiles-planRoom {
-			return badField("storm.name", "%s: it has %d bytes (allowed: %d, the limit of a ConfigMap)", name, len(data), maxFiles-planRoom)
+			return manifest.Bad("storm.name", "%s: it has %d bytes (allowed: %d, the limit of a ConfigMap)", name, len(data), maxFiles-planRoom)
 		}
 	}
 	return nil

@@ -39,42 +39,24 @@ type jobPod struct {
 
 	namespace string
 	cluster   *cluster.Cluster
+	mine      lab.Share // the result
 }
 
 // RunPod plays one share of a load Job. The environment names the pod. The error of an option is a
 // [*manifest.Error] with its flag; a cancelled ctx ends the pod after the upload of what is finished.
 func RunPod(ctx context.Context, o PodOptions) error {
 	s := &jobPod{PodOptions: o}
-	var err error
-	if s.plan, err = ReadPlan(s.Plan); err != nil {
-		return manifest.BadField("plan", err)
-	}
-	text := os.Getenv(IndexVar)
-	s.index, err = strconv.Atoi(text)
-	if err != nil || s.index < 0 || s.index >= s.plan.Pods {
-		return &manifest.Error{Err: fmt.Errorf("%s is %q, where %s has pods 0 to %d", IndexVar, text, s.Plan, s.plan.Pods-1)}
-	}
-	spec, err := experiment.Parse(s.Plan+": experiment", s.plan.Experiment)
+	spec, err := s.read()
 	if err != nil {
-		return manifest.BadField("plan", err)
-	}
-	bad := func(err error) error { return manifest.BadField("plan", fmt.Errorf("%s: experiment: %w", s.Plan, err)) }
-	if path, why := refusedField(&spec); path != "" {
-		return bad(fmt.Errorf("%s is not for pods: %s", path, why))
+		return err
 	}
 	if s.cluster, err = cluster.Connect(s.Kubeconfig, ""); err != nil {
 		return manifest.BadField("kubeconfig", err)
 	}
 	s.namespace = cmp.Or(os.Getenv(NamespaceVar), s.cluster.Namespace)
-	// A field that the quick experiment refuses, which has parts of its own.
-	spec.Share = storm.Share{Index: s.index, Count: s.plan.Pods}.String()
-	if spec.HasParts() {
-		return bad(errors.New("an experiment with parts has several storms"))
-	}
-	cell.MeasureGCPrice() // before the storm is in the heap
-	p, err := experiment.New(spec)
+	p, err := s.share(spec)
 	if err != nil {
-		return bad(err)
+		return manifest.Bad("plan", "%s: experiment: %w", s.Plan, err)
 	}
 	// The health probes need this server, also while the pod waits at the barrier.
 	session, err := s.Telemetry(ctx, s.plan.Run, s.plan.Pyroscope)
@@ -84,6 +66,36 @@ func RunPod(ctx context.Context, o PodOptions) error {
 	err = s.play(ctx, p, session)
 	session.Close(ctx, err)
 	return err
+}
+
+// read reads the plan with its experiment, and which pod of it this is. The error is a [*manifest.Error].
+func (s *jobPod) read() (spec experiment.Spec, err error) {
+	if s.plan, err = ReadPlan(s.Plan); err != nil {
+		return spec, manifest.BadField("plan", err)
+	}
+	text := os.Getenv(IndexVar)
+	s.index, err = strconv.Atoi(text)
+	if err != nil || s.index < 0 || s.index >= s.plan.Pods {
+		return spec, &manifest.Error{Err: fmt.Errorf("%s is %q, where %s has pods 0 to %d", IndexVar, text, s.Plan, s.plan.Pods-1)}
+	}
+	if spec, err = experiment.Parse(s.Plan+": experiment", s.plan.Experiment); err != nil {
+		return spec, manifest.BadField("plan", err)
+	}
+	if path, why := refusedField(&spec); path != "" {
+		err = fmt.Errorf("%s: experiment: %s is not for pods: %s", s.Plan, path, why)
+	}
+	return spec, manifest.BadField("plan", err)
+}
+
+// share plans this pod's share of the experiment.
+func (s *jobPod) share(spec experiment.Spec) (*experiment.Plan, error) {
+	// A field that the quick experiment refuses, which has parts of its own.
+	spec.Share = storm.Share{Index: s.index, Count: s.plan.Pods}.String()
+	if spec.HasParts() {
+		return nil, errors.New("an experiment with parts has several storms")
+	}
+	cell.MeasureGCPrice() // before the storm is in the heap
+	return experiment.New(spec)
 }
 
 // Timeouts of the end of a pod. endLimit applies after an interruption.
@@ -99,17 +111,11 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 	// The Job controller counts the earlier pods of this index.
 	failures, _ := strconv.Atoi(os.Getenv(FailuresVar))
 	ignored, _ := strconv.Atoi(os.Getenv(IgnoredVar))
-	mine := lab.Share{
+	s.mine = lab.Share{
 		Index: s.index, Of: s.plan.Pods, Pod: os.Getenv(PodVar), Node: os.Getenv(NodeVar), Attempt: failures + ignored, Whole: wholes(p.Comparisons),
 	}
-	if wait := s.plan.Barrier.Duration; wait > 0 {
-		leases, failed := NewLeases(s.cluster.Config(), s.namespace)
-		if failed != nil {
-			return failed
-		}
-		b, failed := JoinBarrier(ctx, BarrierOptions{
-			Leases: leases, Run: s.plan.Run, Self: s.index, Pods: s.plan.Pods, Plays: lab.Plays(p.Comparisons, opts), Wait: wait, Warn: s.Warn,
-		})
+	if s.plan.Barrier.Duration > 0 {
+		b, failed := s.join(ctx, lab.Plays(p.Comparisons, opts))
 		if failed != nil {
 			return failed
 		}
@@ -118,24 +124,38 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 			defer cancel()
 			err = errors.Join(err, b.Leave(ctx, err == nil))
 		}()
-		opts.BeforeRun = func(ctx context.Context, p lab.Play) error {
-			began, err := b.Meet(ctx, p.Position, fmt.Sprintf("round %d of %s", p.Round, p.Cell))
-			if err == nil {
-				began.Comparison, began.Cell, began.Round = p.Comparison, p.Cell, p.Round
-				mine.Starts = append(mine.Starts, began)
-			}
-			return err
-		}
+		opts.BeforeRun = func(ctx context.Context, p lab.Play) error { return s.meet(ctx, b, p) }
 	}
 	opts.Progress = session.Progress(s.Progress)
-	mine.Outcome, err = lab.Run(ctx, session.Watch(p.Comparisons), opts)
-	session.Over(mine.Outcome)
-	if mine.Outcome == nil {
+	s.mine.Outcome, err = lab.Run(ctx, session.Watch(p.Comparisons), opts)
+	session.Over(s.mine.Outcome)
+	if s.mine.Outcome == nil {
 		return err
 	}
-	err = errors.Join(err, s.upload(ctx, &mine))
-	if err == nil && mine.Outcome.Interrupted {
+	err = errors.Join(err, s.upload(ctx))
+	if err == nil && s.mine.Outcome.Interrupted {
 		return context.Canceled
+	}
+	return err
+}
+
+// join joins the barrier of the run.
+func (s *jobPod) join(ctx context.Context, plays int) (*Barrier, error) {
+	leases, err := NewLeases(s.cluster.Config(), s.namespace)
+	if err != nil {
+		return nil, err
+	}
+	return JoinBarrier(ctx, BarrierOptions{
+		Leases: leases, Run: s.plan.Run, Self: s.index, Pods: s.plan.Pods, Plays: plays, Wait: s.plan.Barrier.Duration, Warn: s.Warn,
+	})
+}
+
+// meet waits for the others before a play, and keeps its start.
+func (s *jobPod) meet(ctx context.Context, b *Barrier, p lab.Play) error {
+	began, err := b.Meet(ctx, p.Position, fmt.Sprintf("round %d of %s", p.Round, p.Cell))
+	if err == nil {
+		began.Comparison, began.Cell, began.Round = p.Comparison, p.Cell, p.Round
+		s.mine.Starts = append(s.mine.Starts, began)
 	}
 	return err
 }
@@ -153,7 +173,7 @@ func wholes(comparisons []lab.Comparison) []string {
 }
 
 // upload uploads the result, also after an interruption.
-func (s *jobPod) upload(ctx context.Context, mine *lab.Share) error {
+func (s *jobPod) upload(ctx context.Context) error {
 	limit := uploadLimit
 	if ctx.Err() != nil {
 		limit = endLimit
@@ -163,7 +183,7 @@ func (s *jobPod) upload(ctx context.Context, mine *lab.Share) error {
 	maps, err := NewConfigMaps(s.cluster.Config(), s.namespace)
 	size := 0
 	if err == nil {
-		size, err = maps.Upload(ctx, s.plan.Run, mine)
+		size, err = maps.Upload(ctx, s.plan.Run, &s.mine)
 	}
 	if err != nil {
 		return fmt.Errorf("upload of the result: %w", err)

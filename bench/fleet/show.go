@@ -67,16 +67,16 @@ func (s State) Unfinished() []string {
 	return all
 }
 
-// Follower prints the numbers of pods by phase when they change, and each reason of waiting pods once.
+// Follower says the numbers of pods by phase when they change, and each reason of waiting pods once.
 type Follower struct {
-	W    io.Writer
+	Say  func(string)     // receives each line
 	Hint func(Pod) string // advice for a waiting pod
 
 	line  string
 	waits map[string]bool
 }
 
-// Show prints what has changed.
+// Show says what has changed.
 func (f *Follower) Show(s State) {
 	if f.waits == nil {
 		f.waits = map[string]bool{}
@@ -91,11 +91,11 @@ func (f *Follower) Show(s State) {
 		if imagePullFailed(p) {
 			what = p.Image // The message says so at length.
 		}
-		fmt.Fprintf(f.W, "watchlab: pod %d waits: %s: %s; %s\n", p.Index, p.Reason, what, hint)
+		f.Say(fmt.Sprintf("pod %d waits: %s: %s; %s", p.Index, p.Reason, what, hint))
 	}
 	if line := s.Line(); line != f.line {
 		f.line = line
-		fmt.Fprintf(f.W, "watchlab: %s\n", line)
+		f.Say(line)
 	}
 }
 

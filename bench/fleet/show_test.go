@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -36,7 +37,7 @@ func TestSetExperiment(t *testing.T) {
 func TestFollower(t *testing.T) {
 	var out bytes.Buffer
 	hint := func(p fleet.Pod) string { return fleet.StartHint(p, "kind-lab", "kind", "lab") }
-	f := fleet.Follower{W: &out, Hint: hint}
+	f := fleet.Follower{Say: func(line string) { fmt.Fprintln(&out, "watchlab: "+line) }, Hint: hint}
 	state := func(pods ...fleet.Pod) fleet.State {
 		return fleet.State{Plan: fleet.Plan{Pods: len(pods)}, Pods: pods}
 	}

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"watchlab/bench/lab"
+	"watchlab/loadgen/manifest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +20,47 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
+// PlayOptions configure [Fleet.Play].
+type PlayOptions struct {
+	Detach      bool             // return after the start
+	WaitForPods time.Duration    // limit for a pod's wait for a node or its image
+	Hint        func(Pod) string // advice for a waiting pod
+	Say         func(string)     // receives what happens, and the command line for what is next
+}
+
+// Play starts a run and follows it until it ends. The error wraps [ErrContinues] if ctx ends meanwhile, or
+// is one of [Fleet.Start], [Fleet.Follow] or of pods that failed for good.
+func (f *Fleet) Play(ctx context.Context, s Spec, o PlayOptions) error {
+	ref := s.Ref()
+	if err := f.Start(ctx, s); errors.Is(err, ErrExists) {
+		return fmt.Errorf("%w (%s deletes it)", err, ref.Command("clean"))
+	} else if err != nil {
+		return err
+	}
+	o.Say(fmt.Sprintf("run %s: %s", ref, lab.Plural(s.Plan.Pods, "pod")))
+	if o.Detach {
+		o.Say(ref.Command("status") + " shows it")
+		return nil
+	}
+	changes := Follower{Say: o.Say, Hint: o.Hint}
+	state, err := f.Follow(ctx, ref, o.WaitForPods, changes.Show, func(err error) { o.Say(lab.OneLine(err.Error()) + "; retrying") })
+	waits, late := errors.AsType[*WaitError](err)
+	switch {
+	case ctx.Err() != nil:
+		o.Say(fmt.Sprintf("interrupted; %v; %s shows it", ErrContinues, ref.Command("status")))
+		return fmt.Errorf("%w: %w", ErrContinues, ctx.Err())
+	case late:
+		return fmt.Errorf("%w; %s", waits, o.Hint(waits.Pod))
+	case err != nil:
+		return err
+	}
+	o.Say(fmt.Sprintf("run %s has ended; %s merges its results, %s deletes it", ref.Run, ref.Command("collect"), ref.Command("clean")))
+	if n := state.Count(Succeeded); n < s.Plan.Pods {
+		return fmt.Errorf("%d of %d pods succeeded: %s", n, s.Plan.Pods, strings.Join(state.Unfinished(), "; "))
+	}
+	return nil
+}
+
 // Start creates a run with about ten requests. The pods start later. The error wraps [ErrExists]
 // for an existing run, which stays unchanged. After any other error Start deletes its objects.
 func (f *Fleet) Start(ctx context.Context, s Spec) error {
@@ -25,7 +70,7 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	}
 	ref := s.Ref()
 	if !slices.ContainsFunc(objects, ref.isClaim) {
-		return badField("overlay", "%q: ConfigMap %s is missing", s.Overlay, ref.object(""))
+		return manifest.Bad("overlay", "%q: ConfigMap %s is missing", s.Overlay, ref.object())
 	}
 	foreign, err := f.foreignNamespace(ctx, s.Namespace)
 	if err != nil {

@@ -79,7 +79,7 @@ func (o objects) state(ref Ref) State {
 	for i := range s.Pods {
 		s.Pods[i] = Pod{Index: i, Phase: Absent}
 	}
-	name := ref.object("")
+	name := ref.object()
 	o.readPods(s.Pods, name)
 	var job *batchv1.Job
 	if i := slices.IndexFunc(o.jobs, func(j *batchv1.Job) bool { return j.Name == name }); i >= 0 {

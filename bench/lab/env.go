@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"watchlab/bench/cell"
@@ -26,6 +27,27 @@ func (b Build) Revision() string {
 		revision += "-dirty"
 	}
 	return revision
+}
+
+// ThisBuild identifies this program: by the revision that it was linked with, which ends in -dirty if the tree
+// differed, else by the Go command's build information.
+func ThisBuild(linked string) Build {
+	if linked != "" {
+		revision, dirty := strings.CutSuffix(linked, "-dirty")
+		return Build{Commit: revision, Dirty: dirty}
+	}
+	var b Build
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				b.Commit = s.Value[:min(len(s.Value), 12)]
+			case "vcs.modified":
+				b.Dirty = s.Value == "true"
+			}
+		}
+	}
+	return b
 }
 
 // Env is the environment of a run; its JSON form is env.json. Fields that the system

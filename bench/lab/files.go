@@ -32,7 +32,7 @@ type osFiles struct{}
 func (osFiles) Mkdir(dir string) error       { return os.Mkdir(dir, 0o755) }
 func (osFiles) Rename(from, to string) error { return os.Rename(from, to) }
 func (osFiles) Remove(path string) error     { return os.RemoveAll(path) }
-func (osFiles) Sync(dir string) error        { return SyncDir(dir) }
+func (osFiles) Sync(dir string) error        { return syncDir(dir) }
 
 // Create replaces a link, which in a folder from elsewhere may lead out of it.
 func (osFiles) Create(path string) (file, error) {
@@ -106,6 +106,40 @@ func makeDir(disk fileSystem, dir string) error {
 	return disk.Sync(parent)
 }
 
+// OutFile is a new file that gets its name when it is complete.
+type OutFile struct {
+	*os.File
+	path string
+}
+
+// NewOutFile creates a file, whose name has the suffix until [OutFile.Keep]. overwrite allows that path exists.
+func NewOutFile(path, suffix string, overwrite bool) (*OutFile, error) {
+	if info, err := os.Lstat(path); err == nil {
+		switch {
+		case info.IsDir():
+			return nil, fmt.Errorf("%s is a directory", path)
+		case !overwrite:
+			return nil, fmt.Errorf("%s exists (--overwrite replaces it)", path)
+		}
+	}
+	f, err := os.OpenFile(path+suffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		err = fmt.Errorf("%s exists: somebody is writing it, or was killed; move it away", path+suffix)
+	}
+	return &OutFile{f, path}, err
+}
+
+// Keep ends the file, and renames it durably.
+func (f *OutFile) Keep() error {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return cmp.Or(os.Rename(f.Name(), f.path), syncDir(filepath.Dir(f.path)))
+}
+
+// Discard removes the file.
+func (f *OutFile) Discard() error { return errors.Join(f.Close(), os.Remove(f.Name())) }
+
 // lockFolder locks the folder for this process, until unlockFolder or the end of the
 // process, even if it is killed.
 func lockFolder(dir string) (*os.File, error) {
@@ -128,8 +162,8 @@ func unlockFolder(f *os.File) error {
 	return f.Close()
 }
 
-// SyncDir makes the names in a directory durable.
-func SyncDir(path string) error {
+// syncDir makes the names in a directory durable.
+func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err

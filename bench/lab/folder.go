@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -253,4 +254,15 @@ func readJSON(path string, into any) error {
 		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
 	}
 	return nil
+}
+
+// FreeFolder returns root/<date>-<commit>-<name>, with the suffix -2 and so on if it exists.
+func FreeFolder(root string, b Build, name string) string {
+	dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", time.Now().Format(time.DateOnly), b.Revision(), name))
+	for n, free := 2, dir; ; n++ {
+		if _, err := os.Lstat(free); err != nil {
+			return free
+		}
+		free = fmt.Sprintf("%s-%d", dir, n)
+	}
 }

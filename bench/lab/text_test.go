@@ -1,6 +1,9 @@
 package lab_test
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 
 	"watchlab/bench/lab"
@@ -19,5 +22,18 @@ func TestRedact(t *testing.T) {
 		if got := lab.Redact(text); got != want {
 			t.Errorf("%s\nbecame %s\nwant   %s", text, got, want)
 		}
+	}
+}
+
+func TestFreeFolder(t *testing.T) {
+	root := t.TempDir()
+	b := lab.Build{Commit: "abc", Dirty: true}
+	date := regexp.MustCompile(`^\d{4}-\d\d-\d\d-`)
+	for _, w := range []string{"abc-dirty-quick", "abc-dirty-quick-2", "abc-dirty-quick-3"} {
+		got := lab.FreeFolder(root, b, "quick")
+		if date.ReplaceAllString(filepath.Base(got), "") != w || filepath.Dir(got) != root {
+			t.Errorf("got %s, want %s", got, w)
+		}
+		noError(t, os.Mkdir(got, 0o700))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"watchlab/bench/chart"
@@ -26,6 +27,14 @@ func Claims(w io.Writer, all []Claimed) error {
 	}
 	_, err := io.WriteString(w, t.Fitted("", textWidth))
 	return err
+}
+
+// ClaimsFile is the page of all claims in a results folder.
+const ClaimsFile = "README.md"
+
+// WriteClaims writes [ClaimsPage] into a results folder.
+func WriteClaims(dir string, all []Claimed) error {
+	return lab.ReplaceFile(filepath.Join(dir, ClaimsFile), func(w io.Writer) error { return ClaimsPage(w, all) })
 }
 
 // ClaimsPage writes the questions and the answers to all claims as Markdown. Each question links to the report in

@@ -2,8 +2,10 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +19,19 @@ import (
 // WriteController writes report.md and report.html of a controller's run into its results folder.
 func WriteController(dir string, o *controller.Result) error {
 	return writeForms(dir, lab.ReplaceFile, func(w io.Writer) error { return ControllerMarkdown(w, o) }, func(w io.Writer) error { return ControllerHTML(w, o) })
+}
+
+// StepSummary appends the Markdown of a controller's run to the summary of a step in a GitHub workflow, if this is one.
+func StepSummary(o *controller.Result) error {
+	path := os.Getenv("GITHUB_STEP_SUMMARY")
+	if path == "" {
+		return nil
+	}
+	summary, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(ControllerMarkdown(summary, o), summary.Close())
 }
 
 // ControllerText writes the answer, the verdicts with the evidence of failures, the smallest fault plan, the

@@ -17,6 +17,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"watchlab/bench/lab"
+	"watchlab/loadgen/manifest"
 )
 
 // Options of a session. The zero value requests only what the OTEL_* variables do.
@@ -39,6 +42,33 @@ type Options struct {
 	Warn        func(string) // receives one line for each kind of failure
 	// Report writes the report of a run so far, for the live page; nil for no page.
 	Report func(io.Writer, *lab.Outcome) error
+}
+
+// PyroscopeVar is read by Pyroscope's own clients. A manifest can set it for all pods.
+const PyroscopeVar = "PYROSCOPE_SERVER_ADDRESS"
+
+// Complete reads the environment and checks the options of a run, which may write pprof profiles itself. The error is a
+// [*manifest.Error], whose field is a flag of watchlab run.
+func (o *Options) Complete(profiles bool) error {
+	if o.Pyroscope == "" && !profiles {
+		o.Pyroscope = os.Getenv(PyroscopeVar)
+	}
+	switch {
+	case o.Insecure && o.MetricsAddr == "":
+		return manifest.Bad("insecure-listen", "needs --metrics-addr")
+	case o.Pyroscope != "" && profiles:
+		return manifest.Bad("pyroscope", "a process has one CPU profiler, and --profile takes it")
+	}
+	return nil
+}
+
+// RunName returns the label run: the results folder, else the experiment's name, its start and the
+// process, as runs may start in the same second.
+func RunName(name, dir string, began time.Time) string {
+	if dir != "" {
+		return filepath.Base(filepath.Clean(dir))
+	}
+	return fmt.Sprintf("%s-%s-%d", name, began.UTC().Format("20060102T150405"), os.Getpid())
 }
 
 const (
@@ -69,8 +99,8 @@ type Session struct {
 	reported time.Time           // last report on the live page
 }
 
-// Start begins a session; nil if nothing is requested. The error wraps
-// [ErrAddress], [ErrPyroscopeURL] or [ErrVariable].
+// Start begins a session; nil if nothing is requested. The error of an option or a variable is a [*manifest.Error], and
+// wraps [ErrAddress], [ErrPyroscopeURL] or [ErrVariable].
 func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	s := &Session{
 		registry: New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
@@ -78,7 +108,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	}
 	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.reporter(otlpServer))
 	if err != nil {
-		return nil, err
+		return nil, &manifest.Error{Err: err}
 	}
 	if opts.MetricsAddr == "" && opts.Pyroscope == "" && len(s.exporter.shutdown) == 0 {
 		return nil, nil
@@ -91,7 +121,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	s.outputs[otlpServer] = s.exporter.close
 	if opts.MetricsAddr != "" {
 		if s.server, err = listen(opts, s.registry, s.warnings.reporter("metrics")); err != nil {
-			return nil, err
+			return nil, manifest.BadField("metrics-addr", err)
 		}
 		s.server.Ready(true)
 	}
@@ -99,7 +129,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 		tags := map[string]string{"run": opts.Run, "commit": opts.Commit}
 		p, err := startProfiler(opts.Pyroscope, tags, s.warnings.reporter("Pyroscope"))
 		if err != nil {
-			return nil, err
+			return nil, manifest.BadField("pyroscope", err)
 		}
 		s.profiled, s.outputs["Pyroscope"] = true, func(context.Context) error { return p.stop() }
 	}

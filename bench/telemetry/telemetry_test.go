@@ -338,3 +338,15 @@ func TestFailingServers(t *testing.T) {
 		})
 	}
 }
+
+// TestProfileOverridesPyroscope: --profile works although the environment names a Pyroscope server.
+func TestProfileOverridesPyroscope(t *testing.T) {
+	t.Setenv(PyroscopeVar, "http://127.0.0.1:1")
+	var o Options
+	if err := o.Complete(true); err != nil || o.Pyroscope != "" {
+		t.Errorf("%v, profiles go to %q", err, o.Pyroscope)
+	}
+	if err := o.Complete(false); err != nil || o.Pyroscope != "http://127.0.0.1:1" {
+		t.Errorf("%v, profiles go to %q", err, o.Pyroscope)
+	}
+}

@@ -297,9 +297,9 @@ func (s *Server) release(by store.Origin, namespace string) {
 		if claim.DeletionTimestamp == nil {
 			continue
 		}
-		res, _ := s.registry.Lookup("", "v1", "persistentvolumeclaims") // as they are stored
-		s.collection(res).edit(by, namespace+"/"+claim.Name, func(current resources.Object) (watch.EventType, resources.Object) {
-			if r, err := s.editor.Delete(res, current, &metav1.DeleteOptions{}); err != nil || !r.Gone {
+		c := s.builtin(v1.SchemeGroupVersion.WithResource("persistentvolumeclaims"))
+		c.edit(by, namespace+"/"+claim.Name, func(current resources.Object) (watch.EventType, resources.Object) {
+			if r, err := s.editor.Delete(c.stored, current, &metav1.DeleteOptions{}); err != nil || !r.Gone {
 				return "", nil
 			}
 			return deleted(current)

@@ -8,11 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"watchlab/loadgen/apiserver/resources"
-	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/storm"
@@ -31,6 +32,7 @@ type ServiceOptions struct {
 	Graceful bool // deletions wait for kubelets, a garbage collector and a namespace controller, clients that run beside
 
 	Access     Access
+	TokenFile  string // file with the token of Access; empty for a new one
 	Address    string // host:port to listen on
 	Kubeconfig string // file to write; empty for none
 	Overwrite  bool   // of that file
@@ -60,24 +62,55 @@ const Settling = time.Second
 // ProgressEvery is the interval of lines about a storm in progress.
 const ProgressEvery = 10 * time.Second
 
+// Complete checks the options that need no storm, and reads or makes the token. The error is a [*manifest.Error], whose
+// field is a flag of watchlab serve.
+func (o *ServiceOptions) Complete() (err error) {
+	switch {
+	case o.Start < 0:
+		return manifest.Bad("start", "is negative")
+	case o.Repeat < 0:
+		return manifest.Bad("repeat", "is negative")
+	case !(o.Speed > 0) || o.Speed > 1e6:
+		return manifest.Bad("speed", "%v is not allowed (allowed: more than 0, at most 1e6)", o.Speed)
+	case o.Access.TLS && o.Kubeconfig == "":
+		return manifest.Bad("kubeconfig-out", "is needed: it holds the CA and the token (or --tls=false, for plain HTTP)")
+	case o.Access.Insecure && o.Kubeconfig == "" && o.TokenFile == "":
+		return manifest.Bad("kubeconfig-out", "is needed: it holds the token (or --token-file)")
+	case o.TokenFile != "":
+		o.Access.Token, err = readToken(o.TokenFile)
+		return manifest.BadField("token-file", err)
+	case o.Access.TLS || o.Access.Insecure:
+		o.Access.Token = NewToken()
+	}
+	return nil
+}
+
+func readToken(file string) (string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" || strings.ContainsAny(token, " \t\r\n") {
+		return "", fmt.Errorf("%s: it has to hold one token, without spaces", file)
+	}
+	return token, nil
+}
+
 // NewService creates the server of the first turn. The error of an option is a [*manifest.Error]; its fields are those of
 // an experiment, and kubeconfig-out and bind.
 func NewService(opts ServiceOptions) (*Service, error) {
 	s := &Service{ServiceOptions: opts}
 	if s.Kubeconfig != "" {
 		if err := CheckKubeconfig(s.Kubeconfig, s.Overwrite); err != nil {
-			return nil, manifest.BadField("kubeconfig-out", fmt.Errorf("%w (--overwrite replaces it)", err))
+			return nil, manifest.Bad("kubeconfig-out", "%w (--overwrite replaces it)", err)
 		}
 	}
 	// Faults of the stream are marks of the storm: they happen at the storm's time.
 	s.Faults = slices.Concat(s.Set.MarkFaults(s.Speed), s.Faults)
-	budget := store.NewBudget(0)
-	for _, st := range s.Set.Storms {
-		p, err := PrepareWith(st, budget)
-		if err != nil {
-			return nil, manifest.BadField("storm.name", err)
-		}
-		s.prepared = append(s.prepared, p)
+	var err error
+	if s.prepared, err = PrepareSet(s.Set); err != nil {
+		return nil, manifest.BadField("storm.name", err)
 	}
 	return s, s.open()
 }
@@ -101,8 +134,26 @@ func (s *Service) open() (err error) {
 	return nil
 }
 
-// Listen starts serving and writes the kubeconfig.
-func (s *Service) Listen() error {
+// Run serves until ctx ends, and writes to out how to reach the server and what it served. The error of an option is a
+// [*manifest.Error].
+func (s *Service) Run(ctx context.Context, out io.Writer) error {
+	err := s.listen()
+	if err == nil {
+		s.describe(out)
+		if err = s.play(ctx); err == nil {
+			<-ctx.Done()
+		}
+	}
+	err = errors.Join(err, s.close())
+	if s.listener == nil {
+		return err
+	}
+	fmt.Fprintf(out, "served %d lists and %d watches, %.1f MB\n", s.lists, s.watches, float64(s.bytes)/1e6)
+	return errors.Join(err, s.listener.Close())
+}
+
+// listen starts serving and writes the kubeconfig.
+func (s *Service) listen() error {
 	l, err := s.Access.Listen(s.Address)
 	if err != nil {
 		return manifest.BadField("bind", err)
@@ -147,8 +198,8 @@ func (s *Service) serveTurn() error {
 	return err
 }
 
-// Play plays all turns.
-func (s *Service) Play(ctx context.Context) error {
+// play plays all turns.
+func (s *Service) play(ctx context.Context) error {
 	for n := 1; s.playOnce(ctx) && n != s.Repeat && len(s.prepared) > 0; n++ {
 		if err := s.close(); err != nil {
 			return err
@@ -250,17 +301,8 @@ func (s *Service) progress(ctx context.Context) {
 	}
 }
 
-// Close closes the server and the listener, and returns what was served.
-func (s *Service) Close() (lists, watches, bytes int64, err error) {
-	err = s.close()
-	if s.listener != nil {
-		err = errors.Join(err, s.listener.Close())
-	}
-	return s.lists, s.watches, s.bytes, err
-}
-
-// Describe says what is served, and how to reach it.
-func (s *Service) Describe(out io.Writer) {
+// describe says what is served, and how to reach it.
+func (s *Service) describe(out io.Writer) {
 	protocol, token := "TLS", "token"
 	if !s.Access.TLS {
 		protocol = "plain HTTP"

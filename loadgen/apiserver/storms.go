@@ -45,6 +45,19 @@ func Prepare(s *storm.Storm, media wire.Media, members bool) (*Prepared, error) 
 	return p, nil
 }
 
+// PrepareSet prepares the storms of a set, within one budget; see [PrepareWith].
+func PrepareSet(set *storm.Set) (all []*Prepared, err error) {
+	budget := store.NewBudget(0)
+	for _, s := range set.Storms {
+		p, err := PrepareWith(s, budget)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
 // PrepareWith validates the storm. All events are encoded on demand within the budget. No list has the version 0: a
 // storm that begins empty gets other versions than its sequence numbers. O(events).
 func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {

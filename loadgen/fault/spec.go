@@ -422,6 +422,18 @@ func ParseAll(text string) ([]Spec, error) {
 	return specs, nil
 }
 
+// ParseEach is [ParseAll] of several texts.
+func ParseEach(texts []string) (all []Spec, err error) {
+	for _, text := range texts {
+		specs, err := ParseAll(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, specs...)
+	}
+	return all, nil
+}
+
 func parseOne(text string) ([]Spec, error) {
 	name, fields, colon := strings.Cut(text, ":")
 	if strings.TrimSpace(name) != "all" {

@@ -34,14 +34,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/source/cluster"
 )
 
 // Delays of the cluster, divided by the speed. A quarter of each is random.
@@ -178,15 +177,11 @@ func (c *Cluster) Quiet() bool {
 // Run acts until ctx ends. The client of the configuration must not go through faults. The error is ctx's, or that of
 // an action that no retry can mend.
 func (c *Cluster) Run(ctx context.Context, config *rest.Config) error {
-	client, err := dynamic.NewForConfig(config)
+	client, err := cluster.NewClient(config)
 	if err != nil {
 		return err
 	}
-	found, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return err
-	}
-	c.client, c.mapper = client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))
+	c.client, c.mapper = client, client.Mapper
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

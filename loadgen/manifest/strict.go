@@ -39,6 +39,16 @@ func BadField(field string, err error) error {
 	return &Error{Field: field, Err: err}
 }
 
+// Bad is [BadField] of a new error.
+func Bad(field, format string, args ...any) error {
+	return BadField(field, fmt.Errorf(format, args...))
+}
+
+// OneOf returns the error for a value that is not allowed.
+func OneOf(got string, allowed ...string) error {
+	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
+}
+
 func (e *Error) Error() string {
 	text := strings.Join(strings.FieldsFunc(e.Err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	if e.Field != "" {

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"watchlab/loadgen/manifest"
+
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -50,6 +52,23 @@ func OpenInput(name string, stdin io.Reader) (*Input, error) {
 	in.Tolerate(func(e *Error) { in.Faults = append(in.Faults, e) })
 	in.advance()
 	return in, nil
+}
+
+// OpenInputs opens recordings by their names. closeAll closes them, also after an error.
+func OpenInputs(names []string, stdin io.Reader) (all []*Input, closeAll func(), err error) {
+	closeAll = func() {
+		for _, in := range all {
+			_ = in.Close()
+		}
+	}
+	for _, name := range names {
+		in, err := OpenInput(name, stdin)
+		if err != nil {
+			return all, closeAll, err
+		}
+		all = append(all, in)
+	}
+	return all, closeAll, nil
 }
 
 // Close closes the file.
@@ -101,12 +120,27 @@ const (
 
 // ConvertOptions select what [Convert] writes.
 type ConvertOptions struct {
-	Format     string        // empty for that of a file's name, see [FormatOf]
+	Format     string        // empty for that of the result's name
 	From, To   time.Duration // part of the recording; its times count from From. To 0 means the end
 	Resources  []string      // resources to write, such as pods or apps/v1/deployments; empty for all
 	Tool       string        // for the header
 	Transform  func(Frame) (Frame, error)
 	Anonymised bool // by Transform
+}
+
+// Complete checks the options and chooses the format of a result. The error is a [*manifest.Error], whose field is a flag
+// of watchlab trace convert.
+func (o *ConvertOptions) Complete(result string) error {
+	switch formats := []string{AsTrace, AsLines, AsWatch}; {
+	case o.Format != "" && !slices.Contains(formats, o.Format):
+		return manifest.BadField("format", manifest.OneOf(o.Format, formats...))
+	case o.From < 0:
+		return manifest.Bad("from", "%v is negative", o.From)
+	case o.To <= o.From:
+		return manifest.Bad("to", "%v is not after --from %v", o.To, o.From)
+	}
+	o.Format = cmp.Or(o.Format, formatOf(result))
+	return nil
 }
 
 // Convert writes recordings, merged by time, in a format. It leaves out what cannot be read, and fits events to the
@@ -153,8 +187,8 @@ func (o *ConvertOptions) header(inputs []*Input) Header {
 	return h
 }
 
-// FormatOf returns the format for a file's name; "-" is standard output.
-func FormatOf(name string) string {
+// formatOf returns the format for a file's name; "-" is standard output.
+func formatOf(name string) string {
 	switch filepath.Ext(name) {
 	case ".jsonl", ".ndjson":
 		return AsLines

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -77,6 +78,17 @@ func (f Frame) EndsInitial() bool {
 	}
 	h, err := headOf(f.Object)
 	return err == nil && h.endsInitial()
+}
+
+// Interruptible returns a reader of in whose reads end with ctx, too. A read of standard input cannot be interrupted.
+func Interruptible(ctx context.Context, in io.Reader) io.ReadCloser {
+	out, feed := io.Pipe()
+	go func() {
+		_, err := io.Copy(feed, in)
+		_ = feed.CloseWithError(err) // Always nil.
+	}()
+	context.AfterFunc(ctx, func() { _ = feed.Close() })
+	return out
 }
 
 // Pipe records the raw output of a watch from a pipe until its end, such as that of kubectl

@@ -7,14 +7,17 @@
 package program
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -123,9 +126,11 @@ func (p *Program) expand(o Options) (command []string, err error) {
 	values := map[string]string{"{kubeconfig}": o.Kubeconfig, "{client}": o.Client, "{dir}": o.Dir}
 	command = slices.Clone(o.Command)
 	if slices.ContainsFunc(command, func(s string) bool { return strings.Contains(s, "{metrics}") }) {
-		if p.metrics, err = freeAddress(); err != nil {
+		ports, err := FreePorts(1)
+		if err != nil {
 			return nil, fmt.Errorf("%w %s: {metrics}: %w", ErrCommand, o.Command[0], err)
 		}
+		p.metrics = Address(ports[0])
 		values["{metrics}"] = p.metrics
 	}
 	for i, s := range o.Command {
@@ -139,12 +144,27 @@ func (p *Program) expand(o Options) (command []string, err error) {
 	return command, nil
 }
 
-func freeAddress() (string, error) {
-	l, err := apiserver.Access{}.Listen("127.0.0.1:0")
-	if err != nil {
-		return "", err
+// FreePorts returns n free ports of loopback. Another program may take one before use, which then ends with an error.
+func FreePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := apiserver.Access{}.Listen(Address(0))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = l.Close() }() // All stay open until the end: the ports must differ.
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
-	return l.Addr().String(), l.Close()
+	return ports, nil
+}
+
+// Address is that of a port of loopback.
+func Address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// LastLines are the last lines of a log, in one line; empty if it has none.
+func LastLines(log []byte) string {
+	lines := strings.Split(string(bytes.TrimSpace(log)), "\n")
+	return strings.TrimSpace(strings.Join(lines[max(0, len(lines)-3):], "; "))
 }
 
 // Check reports whether a command can be found.
@@ -229,14 +249,14 @@ func (p *Program) Kill() { p.signal(syscall.SIGKILL) }
 
 // Stop asks the program and its children to end, and kills those that remain when the program has ended,
 // or after the grace period. It returns when the program has ended.
-func (p *Program) Stop(grace time.Duration) Exit {
+func (p *Program) Stop(grace time.Duration) {
 	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
 	case <-time.After(grace):
 		p.Kill()
 	}
-	return p.Exit()
+	<-p.exited
 }
 
 func (p *Program) signal(s syscall.Signal) {

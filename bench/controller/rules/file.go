@@ -169,7 +169,7 @@ type parser struct {
 
 func (p *parser) bad(field, format string, args ...any) {
 	if p.err == nil {
-		p.err = manifest.BadField(p.path+"."+field, fmt.Errorf(format, args...))
+		p.err = manifest.Bad(p.path+"."+field, format, args...)
 	}
 }
 

@@ -65,7 +65,7 @@ func (s *actual) create() error {
 				err = s.createOne(w, u.DeepCopy())
 			}
 			if err != nil {
-				return manifest.BadField("manifests", fmt.Errorf("%s:%d: %w", o.Source, o.Line, err))
+				return manifest.Bad("manifests", "%s:%d: %w", o.Source, o.Line, err)
 			}
 		}
 		objects = later
@@ -75,7 +75,7 @@ func (s *actual) create() error {
 
 // createOne creates an object, and waits until what a definition defines is served.
 func (s *actual) createOne(w *writer, u *unstructured.Unstructured) error {
-	mapping, err := s.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+	mapping, err := s.client.Mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func (s *actual) createOne(w *writer, u *unstructured.Unstructured) error {
 	// Its watch follows what it defines, once that is served. Discovery may have it later.
 	r := DefinedBy(u)
 	return s.await(func() error {
-		s.mapper.Reset()
-		_, err := s.mapper.ResourceFor(r.WithVersion(""))
+		s.client.Mapper.Reset()
+		_, err := s.client.Mapper.ResourceFor(r.WithVersion(""))
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err == nil && !s.followed[r] {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -71,6 +70,7 @@ type Plane struct {
 	etcd     string // URL
 	config   *rest.Config
 	programs []*program.Program // in the order of their start
+	names    []string           // of the programs
 	stop     func() error       // once
 }
 
@@ -96,15 +96,15 @@ func Start(ctx context.Context, o PlaneOptions) (_ *Plane, err error) {
 	if p.logs, err = filepath.Abs(p.logs); err != nil {
 		return nil, err
 	}
-	ports, err := FreePorts(3)
+	ports, err := program.FreePorts(3)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.credentials("https://" + address(ports[0])); err != nil {
+	if err := p.credentials("https://" + program.Address(ports[0])); err != nil {
 		return nil, err
 	}
-	p.etcd = "http://" + address(ports[1])
-	peer := "http://" + address(ports[2])
+	p.etcd = "http://" + program.Address(ports[1])
+	peer := "http://" + program.Address(ports[2])
 	for _, command := range [][]string{{
 		o.Etcd, "--name", "watchlab", "--data-dir", p.Path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
 		"--quota-backend-bytes", strconv.Itoa(4 << 30), "--listen-client-urls", p.etcd, "--advertise-client-urls", p.etcd,
@@ -118,31 +118,24 @@ func Start(ctx context.Context, o PlaneOptions) (_ *Plane, err error) {
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", p.Path("sa.key"),
 		"--service-account-signing-key-file", p.Path("sa.key"), "--service-cluster-ip-range", "10.96.0.0/16",
 	}, o.Flags...)} {
-		name := filepath.Base(command[0])
-		one, err := program.Start(ctx, program.Options{Client: name, Command: command, Log: filepath.Join(p.logs, name+".log"), Dir: dir})
-		if err != nil {
+		if err := p.Run(ctx, command...); err != nil {
 			return nil, err
 		}
-		p.programs = append(p.programs, one)
 	}
 	return p, p.ready(ctx)
 }
 
-func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
-
-// FreePorts returns n free ports of loopback. Another program may take one before use, which then ends with an error.
-func FreePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := apiserver.Access{}.Listen(address(0))
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = l.Close() }() // All stay open until the end: the ports must differ.
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+// Run runs a further program with the log NAME.log, until [Plane.Stop].
+func (p *Plane) Run(ctx context.Context, command ...string) error {
+	name := filepath.Base(command[0])
+	one, err := program.Start(ctx, program.Options{Client: name, Command: command, Log: p.log(name), Dir: p.dir})
+	if err == nil {
+		p.programs, p.names = append(p.programs, one), append(p.names, name)
 	}
-	return ports, nil
+	return err
 }
+
+func (p *Plane) log(name string) string { return filepath.Join(p.logs, name+".log") }
 
 // Path returns the path of a file of the plane: apiserver.crt, apiserver.key, sa.key, kubeconfig.
 func (p *Plane) Path(name string) string { return filepath.Join(p.dir, name) }
@@ -213,10 +206,8 @@ func (p *Plane) Ended() error {
 	for i, one := range p.programs {
 		select {
 		case <-one.Exited():
-			name := []string{"etcd", "kube-apiserver"}[i]
-			log, _ := os.ReadFile(filepath.Join(p.logs, name+".log"))
-			lines := bytes.Split(bytes.TrimSpace(log), []byte("\n"))
-			return fmt.Errorf("%s: %s (its log ends with: %s)", name, one.Exit().Status, bytes.Join(lines[max(0, len(lines)-3):], []byte("; ")))
+			log, _ := os.ReadFile(p.log(p.names[i]))
+			return fmt.Errorf("%s: %s (its log ends with: %s)", p.names[i], one.Exit().Status, program.LastLines(log))
 		default:
 		}
 	}

@@ -10,16 +10,13 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/lifecycle"
+	"watchlab/loadgen/source/cluster"
 )
 
 // actual is a kube-apiserver as the server of a play. A proxy between it and the controllers records their requests and
@@ -31,8 +28,7 @@ type actual struct {
 	stop    func() error       // ends a server of its own; nil for a cluster
 	cluster *lifecycle.Cluster // nil for a cluster, which has its own
 	authors *authors
-	client  dynamic.Interface // the administrator's, for reading
-	mapper  *restmapper.DeferredDiscoveryRESTMapper
+	client  *cluster.Client // the administrator's, for reading
 	http    *http.Server
 	endpoint
 	ctx     context.Context // of all that runs
@@ -64,15 +60,10 @@ func newReal(set Setup, config *rest.Config, stop func() error) (Server, error) 
 }
 
 func (s *actual) start() (err error) {
-	if s.client, err = dynamic.NewForConfig(s.config); err != nil {
+	if s.client, err = cluster.NewClient(s.config); err != nil {
 		return err
 	}
-	found, err := discovery.NewDiscoveryClientForConfig(s.config)
-	if err != nil {
-		return err
-	}
-	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))
-	all, err := watchable(found)
+	all, err := watchable(s.client.Discovery)
 	if err != nil {
 		return err
 	}

@@ -12,24 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
+	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/server"
 	"watchlab/bench/e2e/programs"
-)
-
-const (
-	// stopTime is the time between SIGTERM and SIGKILL.
-	stopTime = 10 * time.Second
-	// tailSize is the kept output of a controller, in bytes.
-	tailSize = 8 << 10
 )
 
 // Options configure a control plane.
@@ -45,9 +35,6 @@ type ControlPlane struct {
 	dir     string // of logs
 	release string
 	stop    func() error // once
-
-	mu          sync.Mutex
-	controllers []*programs.Process // guarded by mu
 }
 
 // Start starts a control plane and returns when it is ready. It ends by Stop, not with ctx. On an error Start stops all
@@ -88,24 +75,19 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := server.FreePorts(2)
+	ports, err := program.FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
 	for i, name := range names[2:] {
-		cmd := exec.Command(paths[name], "--kubeconfig", c.Kubeconfig(), "--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(ports[i]),
-			"--leader-elect=false", "--authentication-skip-lookup")
+		command := []string{paths[name], "--kubeconfig", c.Kubeconfig(), "--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(ports[i]),
+			"--leader-elect=false", "--authentication-skip-lookup"}
 		if name == "kube-controller-manager" {
-			cmd.Args = append(cmd.Args, "--service-account-private-key-file", c.Path("sa.key"), "--root-ca-file", c.Path("apiserver.crt"))
+			command = append(command, "--service-account-private-key-file", c.Path("sa.key"), "--root-ca-file", c.Path("apiserver.crt"))
 		}
-		cmd.Dir = c.dir
-		p, err := programs.Run(cmd, tailSize)
-		if err != nil {
+		if err := c.Run(context.WithoutCancel(ctx), command...); err != nil {
 			return nil, err
 		}
-		c.mu.Lock()
-		c.controllers = append(c.controllers, p)
-		c.mu.Unlock()
 	}
 	return c, nil
 }
@@ -148,27 +130,8 @@ rules:
 func (c *ControlPlane) Stop() error { return c.stop() }
 
 func (c *ControlPlane) end() (err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range slices.Backward(c.controllers) {
-		p.End(syscall.SIGTERM, stopTime)
-	}
 	if c.Plane != nil {
 		err = c.Plane.Stop()
 	}
 	return errors.Join(err, os.RemoveAll(c.dir))
-}
-
-// Ended returns an error with the output of a component that ended before Stop. Otherwise it returns nil.
-func (c *ControlPlane) Ended() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.controllers {
-		select {
-		case <-p.Done:
-			return fmt.Errorf("controlplane: %s: %v:\n%s", p.Path, p.ProcessState, p.Output)
-		default:
-		}
-	}
-	return c.Plane.Ended()
 }

@@ -11,7 +11,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -53,7 +51,7 @@ func badFlag(flag string, err error) error {
 	return usageError{fmt.Errorf("--%s: %w", flag, err)}
 }
 
-// badField names the flag of a field of an error: one of fields, the experiment's, or what the field is called.
+// badField names the flag of a field of an error; see [flagOf].
 func badField(err error, fields ...experiment.Field) error {
 	at, ok := errors.AsType[*manifest.Error](err)
 	switch {
@@ -62,7 +60,7 @@ func badField(err error, fields ...experiment.Field) error {
 	case at.Field == "":
 		return usageError{err}
 	}
-	return badFlag(cmp.Or(flagOf(fields, at.Field), experiment.FlagOf(at.Field), map[string]string{"manifests": "manifest"}[at.Field], at.Field), at.Err)
+	return badFlag(flagOf(fields, at.Field), at.Err)
 }
 
 // badFile names the flag, the file and the line of a mistake in the file of a flag. The flag is empty for an argument.
@@ -194,22 +192,5 @@ var noArgs = takes(0, 0, "only flags") // rejects positional arguments
 // commit is the revision, set by the Makefile; it ends in -dirty if the tree differed.
 var commit string
 
-// build identifies this program: by commit, else by the Go command's build information.
-func build() lab.Build {
-	if commit != "" {
-		revision, dirty := strings.CutSuffix(commit, "-dirty")
-		return lab.Build{Commit: revision, Dirty: dirty}
-	}
-	var b lab.Build
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				b.Commit = s.Value[:min(len(s.Value), 12)]
-			case "vcs.modified":
-				b.Dirty = s.Value == "true"
-			}
-		}
-	}
-	return b
-}
+// build identifies this program.
+func build() lab.Build { return lab.ThisBuild(commit) }

@@ -159,19 +159,6 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestFreeFolder(t *testing.T) {
-	root := t.TempDir()
-	b := lab.Build{Commit: "abc", Dirty: true}
-	date := regexp.MustCompile(`^\d{4}-\d\d-\d\d-`)
-	for _, w := range []string{"abc-dirty-quick", "abc-dirty-quick-2", "abc-dirty-quick-3"} {
-		got := freeFolder(root, b, "quick")
-		if date.ReplaceAllString(filepath.Base(got), "") != w || filepath.Dir(got) != root {
-			t.Errorf("got %s, want %s", got, w)
-		}
-		noError(t, os.Mkdir(got, 0o700))
-	}
-}
-
 // must returns the value of a call, or ends the test with its error.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {

@@ -84,11 +84,6 @@ func (f *placeFlags) status(cmd *cobra.Command) (c *cluster.Cluster, s fleet.Sta
 	return c, s, err
 }
 
-// again returns the command line of another verb for the same run, without the flags of the cluster.
-func (f *placeFlags) again(verb string) string {
-	return "watchlab cluster " + verb + " --name " + f.name
-}
-
 func newClusterStatus() *cobra.Command {
 	var f placeFlags
 	var out outputFlag[fleet.State]

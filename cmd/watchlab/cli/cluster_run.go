@@ -14,7 +14,6 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
-	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/loadgen/manifest"
 )
@@ -27,7 +26,7 @@ type clusterRunFlags struct {
 	wait, dryRun         bool
 
 	telemetry telemetryFlags
-	playing   specFlags
+	playing   specFlags[experiment.Spec]
 	given     *cobra.Command // flags after --
 }
 
@@ -60,7 +59,7 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 	fl.DurationVar(&f.waitForPods, "wait-for-pods", 2*time.Minute, "limit for a pod's wait for a node or its image")
 	fl.BoolVar(&f.wait, "wait", true, "follow the run until it ends")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the manifests and apply nothing")
-	fl.StringVarP(&f.playing.file, "experiment", "f", "", "experiment in YAML; flags after -- win over it")
+	f.playing.addFile(cmd, "experiment", "experiment in YAML; flags after -- win over it")
 	f.telemetry.addPyroscope(cmd)
 	return cmd
 }
@@ -89,35 +88,17 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		return nil
 	}
-	if err := fl.Start(ctx, spec); err != nil {
-		if errors.Is(err, fleet.ErrExists) {
-			return badFlag("name", fmt.Errorf("%w (%s deletes it)", err, f.place.again("clean")))
-		}
-		return err
-	}
-	warn(stderr, "run %s: %s", spec.Ref(), lab.Plural(spec.Plan.Pods, "pod"))
-	if !f.wait {
-		warn(stderr, "%s shows it", f.place.again("status"))
-		return nil
-	}
 	hint := func(p fleet.Pod) string { return fleet.StartHint(p, f.place.context, f.overlay, f.place.namespace) }
-	changes := fleet.Follower{W: stderr, Hint: hint}
-	var waits *fleet.WaitError
-	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.Show, func(err error) { warn(stderr, "%s; retrying", lab.OneLine(err.Error())) })
+	err = fl.Play(ctx, spec, fleet.PlayOptions{
+		Detach: !f.wait, WaitForPods: f.waitForPods, Hint: hint, Say: func(text string) { warn(stderr, "%s", text) },
+	})
 	switch {
-	case ctx.Err() != nil:
-		warn(stderr, "interrupted; the run continues in the cluster; %s shows it", f.place.again("status"))
+	case errors.Is(err, fleet.ErrExists):
+		return badFlag("name", err)
+	case errors.Is(err, fleet.ErrContinues):
 		return errInterrupted
-	case errors.As(err, &waits):
-		return fmt.Errorf("%w; %s", waits, hint(waits.Pod))
-	case err != nil:
-		return err
 	}
-	warn(stderr, "run %s has ended; %s merges its results, %s deletes it", spec.Plan.Run, f.place.again("collect"), f.place.again("clean"))
-	if n := state.Count(fleet.Succeeded); n < spec.Plan.Pods {
-		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(state.Unfinished(), "; "))
-	}
-	return nil
+	return err
 }
 
 // blame names the flag, or the line of the file, of a mistake in the plan or in the experiment.
@@ -127,7 +108,7 @@ func (f *clusterRunFlags) blame(err error) error {
 	case ok && experiment.FlagOf(at.Field) == "":
 		return badFlag(cmp.Or(map[string]string{"run": "name"}[at.Field], at.Field), at.Err)
 	case ok, errors.Is(err, pipeline.ErrConfig):
-		return f.playing.blame(f.given, err)
+		return f.playing.blame(f.given, manifest.Locate("", nil, err))
 	}
 	return err
 }
@@ -139,7 +120,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, args []string) (fleet.Spec, e
 	spec := fleet.Spec{
 		Plan: fleet.Plan{
 			Run: f.place.name, Pods: f.pods, Barrier: metav1.Duration{Duration: f.barrier},
-			Pyroscope: f.telemetry.pyroscope,
+			Pyroscope: f.telemetry.Pyroscope,
 		},
 		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay,
 	}
@@ -149,10 +130,9 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, args []string) (fleet.Spec, e
 	if slices.Contains(args, "-h") || slices.Contains(args, "--help") {
 		return spec, usageError{errors.New("watchlab run --help-all lists the flags after --")}
 	}
-	file := f.playing.file
 	f.given = &cobra.Command{Use: "run"}
-	f.playing.add(f.given, nil, anyField)
-	f.playing.file = file
+	f.playing.addFile(f.given, "experiment", experimentUsage)
+	f.playing.add(f.given, anyField)
 	f.given.SetContext(cmd.Context())
 	if err := f.given.ParseFlags(args); err != nil {
 		return spec, usageError{err}
@@ -160,7 +140,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, args []string) (fleet.Spec, e
 	if rest := f.given.Flags().Args(); len(rest) > 0 {
 		return spec, usageError{fmt.Errorf("run takes no argument %q, only flags", rest[0])}
 	}
-	e, err := f.playing.spec(f.given)
+	e, err := f.playing.read(f.given)
 	if err != nil {
 		return spec, err
 	}

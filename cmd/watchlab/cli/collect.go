@@ -63,7 +63,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	switch {
 	case early && !state.Over: // A retry may still upload.
 		return fmt.Errorf("run %s has not ended: %s; collect it when %s shows its end, or with --partial",
-			plan.Run, state.Line(), f.place.again("status"))
+			plan.Run, state.Line(), state.Ref.Command("status"))
 	case errors.Is(err, fleet.ErrNoResult):
 		return fmt.Errorf("no complete result of run %s: %s", state.Ref, strings.Join(state.Unfinished(), "; "))
 	case errors.Is(err, lab.ErrShares):
@@ -77,7 +77,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outcome) error {
 	stderr, dir := cmd.ErrOrStderr(), f.out
 	if dir == "" {
-		dir = freeFolder("results", o.Env.Build, state.Run)
+		dir = lab.FreeFolder("results", o.Env.Build, state.Run)
 	}
 	if err := o.Create(dir); errors.Is(err, lab.ErrExists) {
 		return badFlag("out", err)

@@ -3,15 +3,12 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/program"
-	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/loadgen/manifest"
@@ -20,10 +17,7 @@ import (
 // controllerFlags fill a controller.Spec.
 type controllerFlags struct {
 	study[*controller.Result]
-	flagged controller.Spec    // values of the flags
-	fields  []experiment.Field // of flagged
-	file    string             // path of --spec
-	data    []byte             // of that file
+	spec    specFlags[controller.Spec]
 	against string
 	shrink  bool
 }
@@ -59,10 +53,9 @@ the workloads and the verdicts.`,
 		},
 	}
 	fl := cmd.Flags()
-	f.fields = experiment.Fields(&f.flagged)
-	experiment.AddFlags(fl, f.fields)
+	f.spec.add(cmd, anyField)
 	fl.Lookup("storm").Usage = "profile, recording or file (default: nodeloss on 20 nodes)"
-	fl.StringVarP(&f.file, "spec", "f", "", "controller.yaml to play; flags win over it")
+	f.spec.addFile(cmd, "spec", "controller.yaml to play; flags win over it")
 	fl.BoolVar(&f.shrink, "shrink", true, "shrink the first fault plan that fails")
 	fl.StringVar(&f.against, "against", "", "command of the baseline, words without quotes, compared side by side")
 	f.add(cmd, report.ControllerText)
@@ -74,15 +67,10 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 	if n := cmd.ArgsLenAtDash(); n > 0 || n < 0 && len(args) > 0 {
 		return spec, usageError{fmt.Errorf("%q is no flag; the program follows -- (watchlab controller -- ./my-controller)", args[0])}
 	}
-	if f.file != "" {
-		if f.data, err = manifest.ReadStrict(f.file, &spec); err != nil {
-			return spec, badFile("spec", f.file, f.data, err)
-		}
+	if spec, err = f.spec.read(cmd); err != nil {
+		return spec, err
 	}
 	changed := cmd.Flags().Changed
-	if err := experiment.Overlay(&spec, f.fields, changed); err != nil {
-		return spec, f.blame(cmd, err)
-	}
 	if changed("shrink") {
 		spec.Unshrunk = !f.shrink
 	}
@@ -90,48 +78,23 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		spec.Programs = []controller.Program{{Label: controller.New, Command: args}}
 	}
 	if changed("against") {
-		old := strings.Fields(f.against)
-		switch {
-		case len(old) == 0:
-			return spec, badFlag("against", errors.New("names no program"))
-		case strings.ContainsAny(f.against, "\"'\\"):
-			return spec, badFlag("against", errors.New("quotes are not read (write the command into controller.yaml)"))
+		if err := spec.CompareWith(f.against); err != nil {
+			return spec, f.blame(cmd, err)
 		}
-		if len(spec.Programs) == 0 {
-			return spec, usageError{errors.New("no program is given to compare with --against")}
-		}
-		spec.Programs = []controller.Program{{Label: controller.Old, Command: old}, spec.Programs[len(spec.Programs)-1]}
 	}
 	return spec, f.blame(cmd, spec.Validate())
 }
 
 // blame names the flag, or the line of the file, of a mistake in the Spec.
 func (f *controllerFlags) blame(cmd *cobra.Command, err error) error {
-	field, ok := errors.AsType[*manifest.Error](err)
-	if !ok {
-		return err
-	}
-	if field.Field == "programs" {
+	if field, ok := errors.AsType[*manifest.Error](err); ok && field.Field == "programs" {
 		return usageError{field.Err}
 	}
-	if f.file == "" || cmd.Flags().Changed(flagOf(f.fields, field.Field)) {
-		return badField(err, f.fields...)
-	}
-	return badFile("spec", f.file, f.data, field)
-}
-
-// flagOf is the flag that sets a field; empty for none.
-func flagOf(fields []experiment.Field, path string) string {
-	for _, known := range fields {
-		if known.Path == path {
-			return known.Flag
-		}
-	}
-	return ""
+	return f.spec.blame(cmd, err)
 }
 
 func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
-	opts, err := f.options(cmd, progressText)
+	opts, err := f.options(cmd)
 	if err != nil {
 		return err
 	}
@@ -145,30 +108,7 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 		}
 		return f.blame(cmd, err)
 	}
-	err = errors.Join(err, report.WriteController(f.dir, o), summarize(o))
+	err = errors.Join(err, report.WriteController(f.dir, o), report.StepSummary(o))
 	failed := slices.ContainsFunc(o.Plays, func(p controller.Play) bool { return p.Failed() })
 	return f.blame(cmd, f.conclude(cmd, o, o.Interrupted, failed, err))
-}
-
-// summarize appends the report to the summary of a step in a GitHub workflow.
-func summarize(o *controller.Result) error {
-	path := os.Getenv("GITHUB_STEP_SUMMARY")
-	if path == "" {
-		return nil
-	}
-	summary, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return err
-	}
-	return errors.Join(report.ControllerMarkdown(summary, o), summary.Close())
-}
-
-func progressText(p controller.Progress) string {
-	if p.Exploring != "" {
-		return "exploring: " + p.Exploring
-	}
-	if p.Play > p.Plays {
-		return fmt.Sprintf("shrinking: play %d of at most %d (an interrupt keeps the results)", p.Play-p.Plays, p.Shrinking)
-	}
-	return fmt.Sprintf("play %d of %d: %s", p.Play, p.Plays, p.Name)
 }

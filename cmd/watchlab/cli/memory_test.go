@@ -44,11 +44,11 @@ func TestMemory(t *testing.T) {
 // TestMemoryOfAProcessThatFails: the verdict has the process's output.
 func TestMemoryOfAProcessThatFails(t *testing.T) {
 	t.Setenv(asCommand, "1")
-	_, err := playFresh(t.Context(), experiment.Spec{Config: pipeline.Config{Family: "nobody"}}, "Queue/impl=x")
+	_, err := experiment.Spec{Config: pipeline.Config{Family: "nobody"}}.PlayInProcess(t.Context(), "Queue/impl=x")
 	if err == nil || !strings.Contains(err.Error(), "returned no result") || !strings.Contains(err.Error(), `"nobody" is not one of`) {
 		t.Errorf("error %v", err)
 	}
-	_, err = playFresh(t.Context(), experiment.Spec{Config: pipeline.Config{Family: "queue", Events: 3000}, Storm: experiment.Storm{Name: tiny}}, "Queue/impl=x")
+	_, err = experiment.Spec{Config: pipeline.Config{Family: "queue", Events: 3000}, Storm: experiment.Storm{Name: tiny}}.PlayInProcess(t.Context(), "Queue/impl=x")
 	if err == nil || !strings.Contains(err.Error(), "there is no cell Queue/impl=x") {
 		t.Errorf("error %v", err)
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
+	"watchlab/loadgen/manifest"
 )
 
 type form[T any] struct {
@@ -33,7 +33,7 @@ func (o *outputFlag[T]) add(cmd *cobra.Command, base string, forms ...form[T]) {
 		if i := slices.Index(names, *name); i >= 0 {
 			o.show = forms[i].write
 		} else if cmd.Flags().Changed("output") {
-			return badFlag("output", experiment.OneOf(*name, names...))
+			return badFlag("output", manifest.OneOf(*name, names...))
 		}
 		return nil
 	}

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
-	"watchlab/bench/pprof"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
 )
@@ -33,11 +31,10 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 	status := report.NewStatus(stderr)
 	defer status.Clear()
 	stderr = status
-	session, err := r.telemetry.start(ctx, runName(r.Options.Name, r.dir, time.Now()), stderr)
+	session, err := r.telemetry.start(ctx, telemetry.RunName(r.Options.Name, r.dir, time.Now()), stderr)
 	if err != nil {
 		return err
 	}
-	session.Objectives(r.Objectives)
 	err = r.play(ctx, session, status, stdout)
 	if server := session.Server(); server != nil && r.stays && (err == nil || errors.Is(err, errInvalid)) {
 		warn(stderr, "the run is over; %s stays until Ctrl-C", server.URL())
@@ -54,17 +51,8 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *report.Status, stdout io.Writer) error {
 	opts := r.Options
 	opts.Dir, opts.Resume, opts.Build, opts.Args = r.dir, r.resume, build(), r.args
-	if r.dir != "" {
-		opts.Processes = r.Processes()
-	}
-	if r.Spec.Memory {
-		opts.PlayInFreshProcess = func(ctx context.Context, name string) (result, error) { return playFresh(ctx, r.Spec, name) }
-	}
-	if len(r.Profiles) > 0 {
-		opts.Profile = pprof.NewProfiler(r.dir, r.Profiles)
-	}
-	opts.Progress = session.Progress(stderr.Show)
-	o, err := lab.Run(ctx, session.Watch(r.Comparisons), opts)
+	opts.Progress = stderr.Show
+	o, err := r.Run(ctx, session, opts)
 	stderr.Clear()
 	switch {
 	case errors.Is(err, lab.ErrExists):
@@ -76,9 +64,6 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *
 	case err == nil && o.Paused:
 		return errPaused
 	}
-	// Finished cells are kept even if the run failed.
-	r.Finish(o)
-	session.Over(o)
 	return r.conclude(o, err, stdout, stderr)
 }
 
@@ -106,11 +91,7 @@ func (r *playing) conclude(o *lab.Outcome, err error, stdout, stderr io.Writer) 
 		return errInvalid
 	}
 	if o.Interrupted {
-		finished, all := 0, 0
-		for c, cl := range o.Cells() {
-			finished += len(cl.Rounds)
-			all += c.Rounds
-		}
+		finished, all := o.Measurements()
 		warn(stderr, "interrupted; %d of %d measurements were finished and are kept", finished, all)
 		return errInterrupted
 	}
@@ -127,18 +108,7 @@ func checkNew(dir string) error {
 // newFolder returns the folder of --out, which must not exist, or else a free one for a name.
 func newFolder(out, name string) (string, error) {
 	if out == "" {
-		return freeFolder("results", build(), name), nil
+		return lab.FreeFolder("results", build(), name), nil
 	}
 	return out, checkNew(out)
-}
-
-// freeFolder returns root/<date>-<commit>-<name>, with the suffix -2 and so on if it exists.
-func freeFolder(root string, b lab.Build, name string) string {
-	dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", time.Now().Format(time.DateOnly), b.Revision(), name))
-	for n, free := 2, dir; ; n++ {
-		if _, err := os.Lstat(free); err != nil {
-			return free
-		}
-		free = fmt.Sprintf("%s-%d", dir, n)
-	}
 }

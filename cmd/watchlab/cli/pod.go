@@ -33,8 +33,8 @@ finished rounds uploaded.`,
 			o.Progress = status.Show
 			o.Warn = func(text string) { warn(status, "%s", text) }
 			o.Telemetry = func(ctx context.Context, run, pyroscope string) (*telemetry.Session, error) {
-				f := telemetryFlags{addr: metricsAddr, public: true, pyroscope: pyroscope}
-				if err := f.check(false); err != nil {
+				f := telemetryFlags{telemetry.Options{MetricsAddr: metricsAddr, Public: true, Pyroscope: pyroscope}}
+				if err := f.Complete(false); err != nil {
 					return nil, err
 				}
 				return f.start(ctx, run, status)

@@ -1,14 +1,12 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,9 +45,7 @@ its end, with the events so far kept.`,
 			}
 			return takes(0, 0, "only flags, or - for stdin")(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, len(args) == 1)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, len(args) == 1) },
 	}
 	fl := cmd.Flags()
 	f.add(cmd)
@@ -125,7 +121,7 @@ func (f *recordFlags) watch(cmd *cobra.Command, h trace.Header, transform func(t
 			return false, err
 		}
 		for _, s := range sums {
-			warn(cmd.ErrOrStderr(), "%s: %d events%s", s.Resource, s.Events+s.Missed, missed(s))
+			warn(cmd.ErrOrStderr(), "%s", s)
 		}
 		return true, err
 	})
@@ -134,49 +130,31 @@ func (f *recordFlags) watch(cmd *cobra.Command, h trace.Header, transform func(t
 // write creates the trace and calls frames with its writer. It keeps the file if frames
 // returns true, also with an error.
 func (f *recordFlags) write(cmd *cobra.Command, h trace.Header, frames func(*trace.Writer) (keep bool, err error)) error {
-	out, err := create(f.out, partialSuffix, f.overwrite)
+	out, err := lab.NewOutFile(f.out, partialSuffix, f.overwrite)
 	if err != nil {
-		return err
+		return usageError{err}
 	}
 	w, err := trace.NewWriter(out, h)
 	if err != nil {
-		return errors.Join(err, out.discard())
+		return errors.Join(err, out.Discard())
 	}
 	keep, err := frames(w)
 	if !keep {
-		return errors.Join(err, w.Close(), out.discard())
+		return errors.Join(err, w.Close(), out.Discard())
 	}
-	if failed := errors.Join(w.Close(), out.keep()); failed != nil {
+	if failed := errors.Join(w.Close(), out.Keep()); failed != nil {
 		return errors.Join(err, failed)
 	}
 	warn(cmd.ErrOrStderr(), "the trace is in %s", f.out)
 	return err
 }
 
-func missed(s cluster.Recorded) string {
-	var text string
-	if s.Reconnects > 0 {
-		text += fmt.Sprintf("; resumed %d times, with nothing missed", s.Reconnects)
-	}
-	if s.Relists > 0 {
-		text += fmt.Sprintf("; listed again %d times, as the server had forgotten: %d events stand for what changed meanwhile, and versions between may be missing", s.Relists, s.Missed)
-	}
-	return text
-}
-
 func (f *recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
 	h.Origin = "a watch, through a pipe"
-	// A read of stdin can't be interrupted, but that of a pipe, which can be closed.
-	in, feed := io.Pipe()
-	go func() {
-		_, err := io.Copy(feed, cmd.InOrStdin())
-		_ = feed.CloseWithError(err) // Always nil.
-	}()
-	stop := context.AfterFunc(cmd.Context(), func() { _ = feed.Close() })
-	defer stop()
+	in := trace.Interruptible(cmd.Context(), cmd.InOrStdin())
+	defer func() { _ = in.Close() }()
 	r := trace.NewReader(in, "stdin")
 	if r.Format() != trace.WatchFormat {
-		_ = in.Close()
 		if cmd.Context().Err() != nil {
 			return errInterrupted
 		}
@@ -201,58 +179,19 @@ func transformOf(replace bool) func(trace.Frame) (trace.Frame, error) {
 	return anonymise.New().Frame
 }
 
-func toolName() string {
-	if c := build().Commit; c != "" {
-		return "watchlab " + c
-	}
-	return "watchlab"
-}
+func toolName() string { return strings.TrimSpace("watchlab " + build().Commit) }
 
 const partialSuffix = ".partial" // suffix of an unfinished trace
 
-// outFile gets its final name when it is complete.
-type outFile struct {
-	*os.File
-	path string
-}
-
-func create(path, suffix string, overwrite bool) (*outFile, error) {
-	if info, err := os.Lstat(path); err == nil {
-		switch {
-		case info.IsDir():
-			return nil, usageError{fmt.Errorf("%s is a directory", path)}
-		case !overwrite:
-			return nil, usageError{fmt.Errorf("%s exists (--overwrite replaces it)", path)}
-		}
-	}
-	f, err := os.OpenFile(path+suffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		err = fmt.Errorf("%s exists: somebody is writing it, or was killed; move it away", path+suffix)
-	}
-	if err != nil {
-		return nil, usageError{err}
-	}
-	return &outFile{f, path}, nil
-}
-
-func (o *outFile) keep() error {
-	if err := errors.Join(o.Sync(), o.Close()); err != nil {
-		return err
-	}
-	return cmp.Or(os.Rename(o.Name(), o.path), lab.SyncDir(filepath.Dir(o.path)))
-}
-
-func (o *outFile) discard() error { return errors.Join(o.Close(), os.Remove(o.Name())) }
-
 func writeFile(path string, overwrite bool, write func(io.Writer) error) error {
-	out, err := create(path, ".tmp", overwrite)
+	out, err := lab.NewOutFile(path, ".tmp", overwrite)
 	if err != nil {
-		return err
+		return usageError{err}
 	}
 	if err := write(out); err != nil {
-		return errors.Join(err, out.discard())
+		return errors.Join(err, out.Discard())
 	}
-	return out.keep()
+	return out.Keep()
 }
 
 func reportFaults(stderr io.Writer, faults []*trace.Error) error {

@@ -20,11 +20,6 @@ import (
 	"watchlab/loadgen/manifest"
 )
 
-const (
-	experimentBudget = 2 * time.Minute // of an experiment that has neither rounds nor a budget
-	claimsFile       = "README.md"
-)
-
 // reproduction plays experiments with claims. Each has a results folder in dir.
 type reproduction struct {
 	list        bool
@@ -122,8 +117,8 @@ func (r *reproduction) run(cmd *cobra.Command) error {
 	var failed error
 	for i, f := range r.files {
 		at := filepath.Join(r.dir, f.Name)
-		o, err := outcomeIn(at)
-		if err != nil {
+		o, err := lab.Load(at)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return badFlag("resume", err)
 		}
 		if o == nil || o.Ended == nil || o.Interrupted {
@@ -131,14 +126,14 @@ func (r *reproduction) run(cmd *cobra.Command) error {
 			if errors.Is(failure, errPaused) {
 				return failure
 			}
-			if o, err = outcomeIn(at); o == nil {
+			if o, err = lab.Load(at); o == nil {
 				return cmp.Or(failure, err)
 			}
 			if errors.Is(failure, errInvalid) && o.Ended != nil {
 				failure = nil // The others are played.
 			}
 			r.played[i].Outcome = o
-			if err := errors.Join(failure, r.write()); err != nil {
+			if err := errors.Join(failure, report.WriteClaims(r.dir, r.played)); err != nil {
 				return err
 			}
 		}
@@ -146,33 +141,17 @@ func (r *reproduction) run(cmd *cobra.Command) error {
 			failed = errInvalid
 		}
 	}
-	if err := cmp.Or(r.write(), report.Claims(cmd.OutOrStdout(), r.played)); err != nil {
+	if err := cmp.Or(report.WriteClaims(r.dir, r.played), report.Claims(cmd.OutOrStdout(), r.played)); err != nil {
 		return err
 	}
-	warn(stderr, "the claims are in %s", filepath.Join(r.dir, claimsFile))
+	warn(stderr, "the claims are in %s", filepath.Join(r.dir, report.ClaimsFile))
 	return failed
-}
-
-// outcomeIn reads a results folder; nil if it does not exist.
-func outcomeIn(dir string) (*lab.Outcome, error) {
-	o, err := lab.Load(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return o, err
 }
 
 // play plays an experiment, or resumes it with its own Spec if it has an outcome.
 func (r *reproduction) play(cmd *cobra.Command, i int, dir string, begun *lab.Outcome) error {
 	f, resume := r.files[i], begun != nil
-	s := f.Spec
-	s.Name = f.Name
-	switch {
-	case r.budget > 0:
-		s.Rounds, s.Budget.Duration = 0, r.budget
-	case s.Rounds == 0 && s.Budget.Duration == 0:
-		s.Budget.Duration = experimentBudget
-	}
+	s := f.Limited(r.budget)
 	if resume {
 		var err error
 		s = experiment.Spec{}
@@ -192,9 +171,4 @@ func (r *reproduction) play(cmd *cobra.Command, i int, dir string, begun *lab.Ou
 	}
 	playing := &playing{Plan: p, dir: dir, resume: resume, show: func(io.Writer, *lab.Outcome) error { return nil }, brief: true}
 	return playing.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-}
-
-// write writes the page of all claims.
-func (r *reproduction) write() error {
-	return lab.ReplaceFile(filepath.Join(r.dir, claimsFile), func(w io.Writer) error { return report.ClaimsPage(w, r.played) })
 }

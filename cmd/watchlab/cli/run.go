@@ -18,69 +18,61 @@ import (
 	"watchlab/loadgen/manifest"
 )
 
-// specFlags fill a Spec from a file and from flags. Flags win.
-type specFlags struct {
-	flagged experiment.Spec // values of the flags
-	fields  []experiment.Field
-	file    string // path of -f
-	flag    string // names the file in errors; empty for an argument
-	data    []byte // content of the file, for line numbers in errors
+// specFlags fill a T, which is a Spec, from a file and from flags. Flags win.
+type specFlags[T any] struct {
+	flagged T                  // values of the flags
+	fields  []experiment.Field // of flagged
+	file    string             // path of -f; empty for none
+	flag    string             // names the file in errors; empty for an argument
+	data    []byte             // content of the file, for line numbers in errors
 }
 
-// add adds the flags of the wanted fields. search is the verb's; nil for none.
-func (f *specFlags) add(cmd *cobra.Command, search *experiment.Search, wanted func(experiment.Field) bool) {
-	f.flagged.Search = search
-	f.fields = slices.DeleteFunc(experiment.Fields(&f.flagged), func(fl experiment.Field) bool {
-		return fl.RunOnly && search != nil || !wanted(fl)
-	})
+// add adds the flags of the wanted fields.
+func (f *specFlags[T]) add(cmd *cobra.Command, wanted func(experiment.Field) bool) {
+	f.fields = slices.DeleteFunc(experiment.Fields(&f.flagged), func(fl experiment.Field) bool { return !wanted(fl) })
 	experiment.AddFlags(cmd.Flags(), f.fields)
-	f.flag = "experiment"
-	cmd.Flags().StringVarP(&f.file, f.flag, "f", "", "experiment in YAML; flags win over it")
 }
+
+// addFile adds the flag of the file.
+func (f *specFlags[T]) addFile(cmd *cobra.Command, flag, usage string) {
+	f.flag = flag
+	cmd.Flags().StringVarP(&f.file, flag, "f", f.file, usage)
+}
+
+const experimentUsage = "experiment in YAML; flags win over it"
 
 func anyField(experiment.Field) bool { return true }
 
-func (f *specFlags) spec(cmd *cobra.Command) (experiment.Spec, error) {
-	var s experiment.Spec
+// read reads the file and adds the given flags.
+func (f *specFlags[T]) read(cmd *cobra.Command) (s T, err error) {
 	if f.file != "" {
-		var err error
 		if f.data, err = manifest.ReadStrict(f.file, &s); err != nil {
 			return s, badFile(f.flag, f.file, f.data, err)
-		}
-	}
-	if search := f.flagged.Search; search != nil {
-		if s.Search != nil && (s.Search.Knee == nil) != (search.Knee == nil) {
-			return s, badFile(f.flag, f.file, f.data, errors.New("it has another search; watchlab run plays it"))
-		}
-		if s.Search == nil {
-			s.Search = search
 		}
 	}
 	return s, f.blame(cmd, experiment.Overlay(&s, f.fields, cmd.Flags().Changed))
 }
 
-// blame adds to an error of the Spec the flag, or the line of the file, that caused it.
-func (f *specFlags) blame(cmd *cobra.Command, err error) error {
-	if err == nil || errors.Is(err, errInterrupted) {
-		return err
-	}
-	var field *manifest.Error
-	isField := errors.As(err, &field)
-	flag := ""
-	if isField {
-		flag = experiment.FlagOf(field.Field)
-	}
-	switch {
-	case f.file != "" && !(isField && cmd.Flags().Changed(flag)):
+// blame names the flag, or the line of the file, of a mistake in the Spec.
+func (f *specFlags[T]) blame(cmd *cobra.Command, err error) error {
+	at, ok := errors.AsType[*manifest.Error](err)
+	if ok && f.file != "" && !cmd.Flags().Changed(flagOf(f.fields, at.Field)) {
 		return badFile(f.flag, f.file, f.data, err)
-	case flag != "":
-		return badFlag(flag, field.Err)
 	}
-	return usageError{err}
+	return badField(err, f.fields...)
+}
+
+// flagOf is the flag that sets a field: one of fields, the experiment's, or what the field is called.
+func flagOf(fields []experiment.Field, path string) string {
+	flag := experiment.FlagOf(path)
+	if i := slices.IndexFunc(fields, func(f experiment.Field) bool { return f.Path == path }); i >= 0 {
+		flag = fields[i].Flag
+	}
+	return cmp.Or(flag, map[string]string{"manifests": "manifest"}[path], path)
 }
 
 type runFlags struct {
-	specFlags
+	specFlags[experiment.Spec]
 	resume    string // results folder of an interrupted run; empty for a new run
 	dir       string
 	output    outputFlag[*lab.Outcome]
@@ -91,7 +83,9 @@ type runFlags struct {
 }
 
 func newPlaying(f *runFlags, cmd *cobra.Command, search *experiment.Search) *cobra.Command {
-	f.specFlags.add(cmd, search, anyField)
+	f.flagged.Search = search
+	f.add(cmd, func(fl experiment.Field) bool { return search == nil || !fl.RunOnly })
+	f.addFile(cmd, "experiment", experimentUsage)
 	f.telemetry.add(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.resume, "resume", "", "results folder of an interrupted run to continue")
@@ -120,15 +114,18 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	spec, err := f.spec(cmd)
+	spec, err := f.read(cmd)
 	if err != nil {
 		return err
+	}
+	if spec.Search = cmp.Or(spec.Search, f.flagged.Search); !spec.Search.Like(f.flagged.Search) {
+		return badFile(f.flag, f.file, f.data, errors.New("it has another search; watchlab run plays it"))
 	}
 	if err := checkNew(f.dir); err != nil {
 		return err
 	}
-	if err := f.telemetry.check(len(spec.Profiles) > 0); err != nil {
-		return err
+	if err := f.telemetry.Complete(len(spec.Profiles) > 0); err != nil {
+		return badField(err)
 	}
 	p, err := planOf(cmd, spec)
 	if err != nil {
@@ -140,7 +137,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 			r.show, r.brief = report.Brief, true
 		}
 		if r.dir == "" {
-			r.dir = freeFolder("results", build(), p.Spec.Name)
+			r.dir = lab.FreeFolder("results", build(), p.Spec.Name)
 		}
 	}
 	if len(p.Profiles) > 0 && r.dir == "" {
@@ -152,14 +149,14 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return continued(cmd, r.dir, r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
 }
 
-// planOf plans a Spec.
+// planOf plans a Spec. The error is a [*manifest.Error] or errInterrupted.
 func planOf(cmd *cobra.Command, s experiment.Spec) (*experiment.Plan, error) {
 	cell.MeasureGCPrice() // before the storm is in the heap
 	p, err := experiment.New(s)
 	if cmd.Context().Err() != nil {
-		err = errInterrupted
+		return p, errInterrupted
 	}
-	return p, err
+	return p, manifest.Locate("", nil, err)
 }
 
 // openResumed makes the experiment of an interrupted run the file of the Spec.
@@ -242,6 +239,6 @@ every 2 s, and after the run until Ctrl-C. It needs nothing from the network.`,
 		Example: `  watchlab dash --budget 2m --family deltafifo --delivery in-order --pipeline informer --storm recorded-gang --pace max,5000`,
 	}, nil)
 	addr := cmd.Flags().Lookup("metrics-addr")
-	f.telemetry.addr, addr.DefValue = dashAddr, dashAddr
+	f.telemetry.MetricsAddr, addr.DefValue = dashAddr, dashAddr
 	return cmd
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/fleet"
+	"watchlab/bench/telemetry"
 )
 
 // canaries are secrets, each planted in one place, and the text forms that betray them.
@@ -165,7 +166,7 @@ func guard(t *testing.T) *guarded {
 func (g *guarded) telemetry(path string) {
 	g.t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", g.url(path, "OTEL_EXPORTER_OTLP_ENDPOINT"))
 	g.t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20"+g.plant("OTEL_EXPORTER_OTLP_HEADERS"))
-	g.t.Setenv(pyroscopeVar, g.url(path, pyroscopeVar))
+	g.t.Setenv(telemetry.PyroscopeVar, g.url(path, telemetry.PyroscopeVar))
 }
 
 // kubeconfig has a context for each kind of credential.

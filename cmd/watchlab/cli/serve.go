@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,12 +20,11 @@ import (
 
 // service are the flags of serve.
 type service struct {
-	specFlags
+	specFlags[experiment.Spec]
 	from experiment.Spec // of file and flags
 
 	bind      string
 	port      uint16
-	tokenFile string
 	manifests manifest.Options
 	opts      apiserver.ServiceOptions
 }
@@ -53,7 +50,7 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if v.from, err = v.spec(cmd); err != nil {
+			if v.from, err = v.read(cmd); err != nil {
 				return err
 			}
 			if err := v.from.Storm.Validate(); err != nil {
@@ -63,14 +60,15 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 		},
 	}
 	fl := cmd.Flags()
-	v.add(cmd, nil, func(f experiment.Field) bool { return stormField(f) || f.Path == "faults" })
+	v.addFile(cmd, "experiment", experimentUsage)
+	v.add(cmd, func(f experiment.Field) bool { return stormField(f) || f.Path == "faults" })
 	fl.StringArrayVar(&v.manifests.Filenames, "manifest", nil, "manifests of objects to begin with: files, folders, URLs, -")
 	fl.BoolVarP(&v.manifests.Recursive, "recursive", "R", false, "read subfolders of --manifest (default false)")
 	fl.StringVar(&v.bind, "bind", "127.0.0.1", "address to serve on")
 	fl.Uint16Var(&v.port, "port", 0, "port to serve on; 0 for a free one")
 	fl.BoolVar(&v.opts.Access.TLS, "tls", true, "HTTPS with a token; else plain HTTP on loopback")
 	fl.BoolVar(&v.opts.Access.Insecure, "insecure-listen", false, "plain HTTP with a token beyond loopback (default false)")
-	fl.StringVar(&v.tokenFile, "token-file", "", "file with the bearer token (default: a new one)")
+	fl.StringVar(&v.opts.TokenFile, "token-file", "", "file with the bearer token (default: a new one)")
 	fl.StringVar(&v.opts.Kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
 	fl.BoolVar(&v.opts.Overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
 	fl.BoolVar(&v.opts.Graceful, "graceful", false, "leave deletions to a kubelet, a garbage collector and a namespace controller beside (default false)")
@@ -80,57 +78,18 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	return cmd
 }
 
-func (v *service) check() error {
-	o := &v.opts
-	switch {
-	case min(o.Start, o.Repeat) < 0:
-		return badFlag(choose(o.Start < 0, "start", "repeat"), errors.New("is negative"))
-	case o.Repeat != 1 && v.from.Storm.Name == "":
-		return badFlag("repeat", errors.New("needs --storm"))
-	case !(o.Speed > 0) || o.Speed > 1e6:
-		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", o.Speed))
-	case o.Access.TLS && o.Kubeconfig == "":
-		return badFlag("kubeconfig-out", errors.New("is needed: it holds the CA and the token (or --tls=false, for plain HTTP)"))
-	case o.Access.Insecure && o.Kubeconfig == "" && v.tokenFile == "":
-		return badFlag("kubeconfig-out", errors.New("is needed: it holds the token (or --token-file)"))
-	}
-	return nil
-}
-
-func (v *service) readToken() (string, error) {
-	if v.tokenFile == "" {
-		if !v.opts.Access.TLS && !v.opts.Access.Insecure {
-			return "", nil
-		}
-		return apiserver.NewToken(), nil
-	}
-	data, err := os.ReadFile(v.tokenFile)
-	if err != nil {
-		return "", badFlag("token-file", err)
-	}
-	token := strings.TrimSpace(string(data))
-	if token == "" || strings.ContainsAny(token, " \t\r\n") {
-		return "", badFlag("token-file", fmt.Errorf("%s: it has to hold one token, without spaces", v.tokenFile))
-	}
-	return token, nil
-}
-
 // load reads all input.
 func (v *service) load(ctx context.Context, stdin io.Reader, stderr io.Writer) (err error) {
-	if err := v.check(); err != nil {
-		return err
-	}
 	o := &v.opts
-	if o.Access.Token, err = v.readToken(); err != nil {
-		return err
+	if err := o.Complete(); err != nil {
+		return badField(err)
+	}
+	if o.Repeat != 1 && v.from.Storm.Name == "" {
+		return badFlag("repeat", errors.New("needs --storm"))
 	}
 	o.Address, o.Seed = net.JoinHostPort(v.bind, strconv.Itoa(int(v.port))), cmp.Or(v.from.Seed, 1)
-	for _, text := range v.from.Faults {
-		more, err := fault.ParseAll(text)
-		if err != nil {
-			return badFlag("faults", err)
-		}
-		o.Faults = append(o.Faults, more...)
+	if o.Faults, err = fault.ParseEach(v.from.Faults); err != nil {
+		return badFlag("faults", err)
 	}
 	if v.manifests.Stdin = stdin; len(v.manifests.Filenames) > 0 {
 		o.Objects, err = manifest.Load(ctx, v.manifests)
@@ -154,22 +113,12 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.
 	}
 	v.opts.Say = func(text string) { fmt.Fprintln(stdout, text) }
 	v.opts.Progress = func(text string) { warn(stderr, "%s", text) }
-	s, err := apiserver.NewService(v.opts)
-	if err != nil {
-		return badField(err)
-	}
-	if err := s.Listen(); err != nil {
-		_, _, _, failed := s.Close()
-		return errors.Join(badField(err), failed)
-	}
 	for _, line := range apiserver.Conversions(v.opts.Objects) {
 		warn(stderr, "%s", line)
 	}
-	s.Describe(stdout)
-	if err = s.Play(ctx); err == nil {
-		<-ctx.Done()
+	s, err := apiserver.NewService(v.opts)
+	if err == nil {
+		err = s.Run(ctx, stdout)
 	}
-	lists, watches, bytes, failed := s.Close()
-	fmt.Fprintf(stdout, "served %d lists and %d watches, %.1f MB\n", lists, watches, float64(bytes)/1e6)
-	return errors.Join(err, failed)
+	return badField(err)
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 
@@ -10,15 +9,13 @@ import (
 
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/program"
-	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
 
 func newSize() *cobra.Command {
-	var flagged controller.Sizing
+	var f specFlags[controller.Sizing]
 	var s study[*controller.Sized]
-	fields := experiment.Fields(&flagged)
 	cmd := &cobra.Command{
 		Use:   "size",
 		Short: "Measure how much memory and API load a controller needs for N objects",
@@ -35,22 +32,21 @@ The results folder has size.json, size.html, and bench.txt for watchlab gate. Me
 			if err := s.required(cmd, args, "./my-controller"); err != nil {
 				return err
 			}
-			opts, err := s.options(cmd, func(p controller.Progress) string {
-				return fmt.Sprintf("point %d of %d: %s", p.Play, p.Plays, p.Name)
-			})
+			opts, err := s.options(cmd)
 			if err != nil {
 				return err
 			}
-			sizing := controller.Sizing{Command: args}
-			if err := experiment.Overlay(&sizing, fields, cmd.Flags().Changed); err != nil {
-				return badField(err, fields...)
+			sizing, err := f.read(cmd)
+			if err != nil {
+				return err
 			}
+			sizing.Command = args
 			o, err := controller.Size(cmd.Context(), sizing, opts)
 			switch {
 			case o == nil && errors.Is(err, program.ErrCommand):
 				return usageError{err}
 			case o == nil:
-				return badField(err, fields...)
+				return f.blame(cmd, err)
 			}
 			if len(o.Laws) > 0 {
 				err = errors.Join(err, lab.ReplaceFile(filepath.Join(s.dir, "size.html"), func(w io.Writer) error { return report.SizeChart(w, o) }))
@@ -58,7 +54,7 @@ The results folder has size.json, size.html, and bench.txt for watchlab gate. Me
 			return s.conclude(cmd, o, o.Interrupted, false, err)
 		},
 	}
-	experiment.AddFlags(cmd.Flags(), fields)
+	f.add(cmd, anyField)
 	s.add(cmd, report.SizeText)
 	return cmd
 }

@@ -36,14 +36,14 @@ func (s *study[T]) required(cmd *cobra.Command, args []string, example string) e
 }
 
 // options are those of a run in the results folder.
-func (s *study[T]) options(cmd *cobra.Command, progress func(controller.Progress) string) (controller.Options, error) {
+func (s *study[T]) options(cmd *cobra.Command) (controller.Options, error) {
 	dir, err := newFolder(s.dir, s.verb)
 	s.dir = dir
 	stderr := cmd.ErrOrStderr()
 	return controller.Options{
 		Dir: dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
 		Notify:   func(text string) { warn(stderr, "%s", text) },
-		Progress: func(p controller.Progress) { warn(stderr, "%s", progress(p)) },
+		Progress: func(p controller.Progress) { warn(stderr, "%s", p) },
 	}, err
 }
 

@@ -13,18 +13,6 @@ import (
 // atOnce are the flags of a very short run.
 var atOnce = []string{"--ignore-host", "--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "testdata/input/tiny.jsonl", "--events", "200", "--rounds", "1"}
 
-// TestProfileOverridesPyroscope: --profile works although the environment names a Pyroscope server.
-func TestProfileOverridesPyroscope(t *testing.T) {
-	t.Setenv(pyroscopeVar, "http://127.0.0.1:1")
-	var f telemetryFlags
-	if err := f.check(true); err != nil || f.pyroscope != "" {
-		t.Errorf("%v, profiles go to %q", err, f.pyroscope)
-	}
-	if err := f.check(false); err != nil || f.pyroscope != "http://127.0.0.1:1" {
-		t.Errorf("%v, profiles go to %q", err, f.pyroscope)
-	}
-}
-
 var shown = regexp.MustCompile(`(http://\S+) shows the run`)
 
 // TestDash: after the run, the page and the metrics stay with their figures until an

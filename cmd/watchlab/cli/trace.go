@@ -1,17 +1,13 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
-	"slices"
 
 	"github.com/spf13/cobra"
 
-	"watchlab/bench/experiment"
 	"watchlab/loadgen/trace"
 )
 
@@ -105,23 +101,14 @@ count as one object.`,
 }
 
 func convert(cmd *cobra.Command, opts trace.ConvertOptions, overwrite bool, names []string, out string) (err error) {
-	switch formats := []string{trace.AsTrace, trace.AsLines, trace.AsWatch}; {
-	case opts.Format != "" && !slices.Contains(formats, opts.Format):
-		return badFlag("format", experiment.OneOf(opts.Format, formats...))
-	case opts.From < 0:
-		return badFlag("from", fmt.Errorf("%v is negative", opts.From))
-	case opts.To <= opts.From:
-		return badFlag("to", fmt.Errorf("%v is not after --from %v", opts.To, opts.From))
+	if err := opts.Complete(out); err != nil {
+		return badField(err)
 	}
-	opts.Transform, opts.Tool, opts.Format = transformOf(opts.Anonymised), toolName(), cmp.Or(opts.Format, trace.FormatOf(out))
-	var inputs []*trace.Input
-	for _, name := range names {
-		in, err := trace.OpenInput(name, cmd.InOrStdin())
-		if err != nil {
-			return usageError{err}
-		}
-		defer func() { _ = in.Close() }()
-		inputs = append(inputs, in)
+	opts.Transform, opts.Tool = transformOf(opts.Anonymised), toolName()
+	inputs, closeAll, err := trace.OpenInputs(names, cmd.InOrStdin())
+	defer closeAll()
+	if err != nil {
+		return usageError{err}
 	}
 	write := func(to io.Writer) error { return trace.Convert(cmd.Context(), to, opts, inputs...) }
 	if out == "-" {

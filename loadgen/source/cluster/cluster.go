@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
@@ -88,6 +90,23 @@ func For(config *rest.Config) (*Cluster, error) {
 		config: config,
 		mapper: restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil),
 	}, nil
+}
+
+// Client reads and writes objects of any kind.
+type Client struct {
+	dynamic.Interface
+	Mapper    *restmapper.DeferredDiscoveryRESTMapper // of kinds to resources
+	Discovery *discovery.DiscoveryClient
+}
+
+// NewClient returns the client of a configuration. It sends no request.
+func NewClient(config *rest.Config) (*Client, error) {
+	objects, err := dynamic.NewForConfig(config)
+	found, foundErr := discovery.NewDiscoveryClientForConfig(config)
+	if err := cmp.Or(err, foundErr); err != nil {
+		return nil, err
+	}
+	return &Client{objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found)), found}, nil
 }
 
 // Config returns a copy of the client configuration.

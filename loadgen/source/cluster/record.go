@@ -51,6 +51,18 @@ type Recorded struct {
 	Missed     int // differences that these lists showed
 }
 
+// String returns the counts in one line.
+func (r Recorded) String() string {
+	text := fmt.Sprintf("%s: %d events", r.Resource, r.Events+r.Missed)
+	if r.Reconnects > 0 {
+		text += fmt.Sprintf("; resumed %d times, with nothing missed", r.Reconnects)
+	}
+	if r.Relists > 0 {
+		text += fmt.Sprintf("; listed again %d times, as the server had forgotten: %d events stand for what changed meanwhile, and versions between may be missing", r.Relists, r.Missed)
+	}
+	return text
+}
+
 // FrameWriter takes the frames of a recording in order.
 type FrameWriter interface {
 	Write(trace.Frame) error
