@@ -4,54 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
-
-	batchv1 "k8s.io/api/batch/v1"
 
 	"watchlab/bench/controller/record"
-	"watchlab/loadgen/manifest"
-	"watchlab/loadgen/workload"
 )
-
-// TestScheduled: a play in which the time of day decides begins at the 45th second of a minute.
-func TestScheduled(t *testing.T) {
-	dir := t.TempDir()
-	read := func(spec string) *workload.Workload {
-		path := filepath.Join(dir, "workload.yaml")
-		text := "objects: [{object: {apiVersion: v1, kind: Any, metadata: {name: a}, spec: " + spec + "}, create: {at: 1s, rate: 1}}]"
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		w, err := workload.Read(path, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}
-	job := &batchv1.CronJob{Spec: batchv1.CronJobSpec{Schedule: "@hourly"}}
-	for name, c := range map[string]struct {
-		prepared
-		want bool
-	}{
-		"none":      {prepared{}, false},
-		"replicas":  {prepared{seeded: seeded{workload: read("{replicas: 1}")}}, false},
-		"schedule":  {prepared{seeded: seeded{workload: read("{schedule: '* * * * *'}")}}, true},
-		"manifests": {prepared{objects: []manifest.Object{{Object: &batchv1.Job{}}, {Object: job}}}, true},
-	} {
-		if got := c.scheduled(); got != c.want {
-			t.Errorf("%s: scheduled is %v", name, got)
-		}
-	}
-	for now, want := range map[string]time.Duration{"44.5": time.Second / 2, "45.0": time.Minute, "50.0": 55 * time.Second} {
-		at, err := time.Parse(time.RFC3339, "2026-11-28T01:02:"+now+"Z")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := untilBegin(at); got != want {
-			t.Errorf("at second %s the play waits %v, want %v", now, got, want)
-		}
-	}
-}
 
 // TestOwn sums the metrics of replicas from their first scrapes on. A restarted program begins anew.
 func TestOwn(t *testing.T) {

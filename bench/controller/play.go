@@ -148,11 +148,6 @@ func (p *session) open(ctx context.Context) error {
 	if w := p.prepared.workload; w != nil {
 		namespaces = w.Namespaces()
 	}
-	if p.prepared.scheduled() {
-		if err := p.wait(ctx, untilBegin(time.Now())); err != nil {
-			return err
-		}
-	}
 	for i := range p.spec.Replicas {
 		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
 	}
@@ -176,13 +171,6 @@ func (p *session) open(ctx context.Context) error {
 		return err
 	}
 	return p.awaitWatches(ctx)
-}
-
-// untilBegin is the time until a play with schedules may begin, so that what they start falls into the same part of each
-// play: at the 45th second of a minute.
-func untilBegin(now time.Time) time.Duration {
-	const rest = 15 * time.Second
-	return now.Add(rest).Truncate(time.Minute).Add(time.Minute - rest).Sub(now)
 }
 
 // begin sets time zero.

@@ -2,11 +2,8 @@ package controller
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/rules"
@@ -119,17 +116,6 @@ func (o Options) prepare(ctx context.Context, s Spec) (*prepared, error) {
 		o.Notify(line)
 	}
 	return p, nil
-}
-
-// scheduled reports whether what follows from an object depends on the time of day.
-func (p *prepared) scheduled() (is bool) {
-	if p.workload != nil {
-		p.workload.Objects(func(o *unstructured.Unstructured) bool {
-			is = workload.Scheduled(o)
-			return !is
-		})
-	}
-	return is || slices.ContainsFunc(p.objects, func(o manifest.Object) bool { return workload.Scheduled(o.Object) })
 }
 
 // planName is the name of faults in the name of a play: their kinds, in turn.

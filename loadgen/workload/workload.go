@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Manager is the field manager of all requests.
@@ -51,32 +50,14 @@ type Action struct {
 // Namespaces are those of the objects, sorted.
 func (w *Workload) Namespaces() []string {
 	all := map[string]bool{}
-	for o := range w.Objects {
+	for _, o := range w.initial {
 		all[o.GetNamespace()] = true
+	}
+	for i := range w.actions {
+		all[w.actions[i].Object.GetNamespace()] = true
 	}
 	delete(all, "")
 	return slices.Sorted(maps.Keys(all))
-}
-
-// Scheduled reports whether an object has a spec.schedule, as a CronJob has: what follows from it depends on the time of day.
-func Scheduled(o runtime.Object) bool {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	schedule, _, _ := unstructured.NestedString(content, "spec", "schedule")
-	return err == nil && schedule != ""
-}
-
-// Objects visits the objects that exist before the storm, and those of the requests.
-func (w *Workload) Objects(yield func(*unstructured.Unstructured) bool) {
-	for _, o := range w.initial {
-		if !yield(o) {
-			return
-		}
-	}
-	for i := range w.actions {
-		if !yield(w.actions[i].Object) {
-			return
-		}
-	}
 }
 
 // Workload is a plan of requests. It is immutable.

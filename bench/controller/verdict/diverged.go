@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -74,7 +75,6 @@ type touched struct {
 	changes int
 	last    time.Duration // of the changes
 	ended   bool          // they have deleted it
-	timed   bool          // it has a schedule: what was made of it depends on what was seen when it was due
 }
 
 // wanted is how many an owner may have asked for.
@@ -111,7 +111,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 	}
 	last, standIns, living := map[record.ID]*record.Change{}, map[record.ID]bool{}, map[record.ID]alike{}
 	users, owners := map[types.UID]touched{}, map[record.ID]types.UID{}
-	clients := p.Clients()
+	clients, timed := p.Clients(), map[types.UID]bool{} // what has a schedule
 	// The watches of a real server bring the changes of each resource in a stream of its own.
 	for _, c := range slices.SortedStableFunc(record.Each(p.Changes), func(a, b *record.Change) int { return cmp.Compare(a.At, b.At) }) {
 		m, ok := c.Object.(metav1.Object)
@@ -130,7 +130,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 		}
 		switch {
 		case c.Type == watch.Added:
-			standIns[k] = standIn
+			standIns[k], timed[m.GetUID()] = standIn, scheduled(c.Object)
 			if owner := metav1.GetControllerOfNoCopy(m); owner != nil {
 				owners[k] = owner.UID
 				if m.GetGenerateName() != "" || hashed.MatchString(k.Key) {
@@ -141,7 +141,6 @@ func OutcomeOf(p *record.Play) *Outcome {
 			u := users[m.GetUID()]
 			u.ID, u.changes, u.last = k, u.changes+1, c.At
 			u.ended = u.ended || m.GetDeletionTimestamp() != nil || c.Type == watch.Deleted
-			u.timed = u.timed || c.By == record.ByWorkload && workload.Scheduled(c.Object)
 			users[m.GetUID()] = u
 			if u.ended {
 				o.ended[k.Key] = k.Resource
@@ -175,9 +174,9 @@ func OutcomeOf(p *record.Play) *Outcome {
 		m, _ := c.Object.(metav1.Object)
 		owner := users[owners[k]]
 		orphan := owner.ended && metav1.GetControllerOfNoCopy(m) == nil
-		if o.last[k] = c.At; c.Type != watch.Deleted && !standIns[k] && !orphan && !owner.timed { // A volume, say, stays as often as its claim was made.
+		if o.last[k] = c.At; c.Type != watch.Deleted && !standIns[k] && !orphan && !timed[owners[k]] { // A volume, say, stays as often as its claim was made.
 			o.objects[k] = contentOf(c.Object)
-			if users[m.GetUID()].timed {
+			if timed[m.GetUID()] {
 				delete(o.objects[k], "status")
 			}
 		}
@@ -196,6 +195,16 @@ func OutcomeOf(p *record.Play) *Outcome {
 		}
 	}
 	return o
+}
+
+// scheduled reports whether an object has a spec.schedule, as a CronJob has: what is made of it depends on the time of day.
+func scheduled(o runtime.Object) bool {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		schedule, _, _ := unstructured.NestedString(u.Object, "spec", "schedule")
+		return schedule != ""
+	}
+	_, ok := o.(*batchv1.CronJob)
+	return ok
 }
 
 // askedIn notes what the owners of crowds were changed to, and from: without faults the program may have come too late for
