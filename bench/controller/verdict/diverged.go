@@ -346,13 +346,21 @@ func order(v any) string {
 var words = regexp.MustCompile(`[0-9A-Za-z]+`)
 
 // commonWords returns what makes two plays comparable although they make up names: it replaces the words of texts that
-// names of one play have and those of the other one have not.
+// names of one play have and those of the other one have not, and the ends of names that the server has made up, which may
+// be the same in both.
 func commonWords(a, b *Outcome) func(string) string {
 	plays := map[string]int{} // 1 and 2, or their sum
 	for i, o := range []*Outcome{a, b} {
 		for k := range o.last {
 			for _, word := range words.FindAllString(k.Key, -1) {
 				plays[word] |= 1 << i
+			}
+		}
+	}
+	for _, o := range []*Outcome{a, b} {
+		for k := range o.made {
+			if all := words.FindAllString(k.Key, -1); !hashed.MatchString(k.Key) && len(all) > 0 {
+				plays[all[len(all)-1]] = 1
 			}
 		}
 	}
