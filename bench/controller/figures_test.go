@@ -94,10 +94,9 @@ func TestFigures(t *testing.T) {
 		t.Errorf("%+v", p.Requests)
 	}
 	for name, want := range map[string][]float64{
-		controller.SeriesLag:    {1, 7, 2, 1},
-		controller.SeriesUnsent: {1, 100, 2, 0},
-		controller.SeriesRSS:    {0, 1000, 1, 3000, 2, 500, 3, 600},
-		controller.SeriesDepth:  {1, 7},
+		controller.SeriesLag:   {1, 7, 2, 1},
+		controller.SeriesRSS:   {0, 1000, 1, 3000, 2, 500, 3, 600},
+		controller.SeriesDepth: {1, 7},
 	} {
 		at := slices.IndexFunc(p.Series, func(s controller.Series) bool { return s.Name == name })
 		if at < 0 || !slices.Equal(p.Series[at].Points, want) {

@@ -8,7 +8,6 @@ import (
 
 	"watchlab/bench/controller/record"
 	"watchlab/bench/controller/rules"
-	"watchlab/loadgen/apiserver"
 )
 
 // The names of the series of a play.
@@ -16,7 +15,6 @@ const (
 	SeriesLatency    = "reconcile latency" // ns, a point for each answered event
 	SeriesRequests   = "requests"          // requests/s, by verb in place of the client
 	SeriesLag        = "watch lag"         // events, the largest of a client's watches
-	SeriesUnsent     = "unsent"            // bytes, of all watches of a client
 	SeriesRSS        = "RSS"               // bytes
 	SeriesCPU        = "CPU"               // share of one core
 	SeriesFiles      = "open files"
@@ -93,19 +91,16 @@ func (s *seriesSet) rates(p *record.Play) {
 	}
 }
 
-// lags adds the watches of each client: the largest lag, and the sum of the unsent bytes, which watches of
-// one connection share.
+// lags adds the largest lag of the watches of each client.
 func (s *seriesSet) lags(lags []record.Lag) {
 	for i := 0; i < len(lags); {
 		at := lags[i].At
-		most := map[string]apiserver.Lag{}
+		most := map[string]int64{}
 		for ; i < len(lags) && lags[i].At == at; i++ {
-			l := lags[i]
-			most[l.Client] = apiserver.Lag{Events: max(most[l.Client].Events, l.Events), Bytes: max(most[l.Client].Bytes, l.Bytes)}
+			most[lags[i].Client] = max(most[lags[i].Client], int64(lags[i].Events))
 		}
 		for _, c := range slices.Sorted(maps.Keys(most)) {
-			s.add(SeriesLag, "events", c, at, float64(most[c].Events))
-			s.add(SeriesUnsent, "B", c, at, float64(most[c].Bytes))
+			s.add(SeriesLag, "events", c, at, float64(most[c]))
 		}
 	}
 }

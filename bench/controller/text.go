@@ -25,14 +25,10 @@ func (o *Result) sentence() string {
 		what = o.outcome("New", New) + ", and " + o.outcome("old", Old)
 	}
 	if s := o.Shrunk; s != nil {
-		switch len(s.Faults) {
-		case 0:
+		if len(s.Faults) == 0 {
 			what += "; it needs no fault to fail"
-		default:
-			what += "; the smallest fault plan that fails is " + strings.Join(s.Faults, "; ")
-			if o.Interrupted {
-				what += " (shrinking was interrupted)"
-			}
+		} else if what += "; the smallest fault plan that fails is " + strings.Join(s.Faults, "; "); o.Interrupted {
+			what += " (shrinking was interrupted)"
 		}
 		if s.Repeated > 0 && s.Failed == 0 {
 			what += ", which passed when it was repeated"

@@ -18,24 +18,19 @@ const tips = 16
 // overTime describes a chart of a series over the time of a play.
 type overTime struct {
 	series, kind, title, caption string
-	y                            chart.Axis
-	per                          float64 // of the values in the unit of the axis
-	mandatory                    bool    // drawn even if all values are 0
+	unit                         string  // of the axis
+	per                          float64 // of the values in the unit
 }
 
 var overTimes = []overTime{
 	{controller.SeriesLag, "lag", "Watch lag",
 		"Events that are visible to the watch and not yet written to its connection, the largest of the watches.",
-		chart.Axis{Label: "events", Zero: true, Format: chart.Count}, 1, true},
-	{controller.SeriesUnsent, "unsent", "Unsent bytes", "Written to the connection and not yet taken by the program.",
-		chart.Axis{Label: "KiB", Zero: true, Format: chart.Count}, 1 << 10, false},
-	{controller.SeriesRSS, "rss", "Memory", "Resident memory of the process.", chart.Axis{Label: "MiB", Zero: true, Format: chart.Count}, 1 << 20, true},
-	{controller.SeriesCPU, "cpu", "CPU", "CPU time of the process a second.", chart.Axis{Label: "cores", Zero: true, Format: chart.Count}, 1, true},
-	{controller.SeriesFiles, "files", "Open files", "File descriptors of the process.", chart.Axis{Label: "files", Zero: true, Format: chart.Count}, 1, true},
-	{controller.SeriesGoroutines, "goroutines", "Goroutines", "Scraped from the program's metrics.",
-		chart.Axis{Label: "goroutines", Zero: true, Format: chart.Count}, 1, true},
-	{controller.SeriesDepth, "depth", "Workqueue depth", "Sum of the program's workqueues, scraped from its metrics.",
-		chart.Axis{Label: "items", Zero: true, Format: chart.Count}, 1, true},
+		"events", 1},
+	{controller.SeriesRSS, "rss", "Memory", "Resident memory of the process.", "MiB", 1 << 20},
+	{controller.SeriesCPU, "cpu", "CPU", "CPU time of the process a second.", "cores", 1},
+	{controller.SeriesFiles, "files", "Open files", "File descriptors of the process.", "files", 1},
+	{controller.SeriesGoroutines, "goroutines", "Goroutines", "Scraped from the program's metrics.", "goroutines", 1},
+	{controller.SeriesDepth, "depth", "Workqueue depth", "Sum of the program's workqueues, scraped from its metrics.", "items", 1},
 }
 
 // controllerCharts draws one play of each fault plan and program, a panel for each plan.
@@ -124,7 +119,7 @@ func drawPlays(p *panel, plays []*controller.Play) {
 		drawRequests(p, over(chart.Axis{Label: "requests/s", Zero: true, Format: chart.Count}), play, title)
 	}
 	for _, t := range overTimes {
-		c, highest := over(t.y), 0.0
+		c := over(chart.Axis{Label: t.unit, Zero: true, Format: chart.Count})
 		for _, play := range plays {
 			clients := seriesOf(play, t.series)
 			for i, s := range clients {
@@ -132,16 +127,13 @@ func drawPlays(p *panel, plays []*controller.Play) {
 				if len(clients) > 1 {
 					name, st = play.Program+" "+s.Client, chart.Nth(slices.Index(plays, play)+len(plays)*i)
 				}
-				c.Curves = append(c.Curves, chart.Curve{Name: name, Style: st, Path: true, Points: pointsOf(s, t.per, t.y.Format)})
+				c.Curves = append(c.Curves, chart.Curve{Name: name, Style: st, Path: true, Points: pointsOf(s, t.per, chart.Count)})
 				if len(plays) > 1 || len(clients) > 1 {
 					p.entry(name, st)
 				}
-				for k := 1; k < len(s.Points); k += 2 {
-					highest = max(highest, s.Points[k])
-				}
 			}
 		}
-		if len(c.Curves) > 0 && (t.mandatory || highest > 0) {
+		if len(c.Curves) > 0 {
 			p.add(c, figure{Kind: t.kind, Title: t.title, Caption: t.caption}, t.title+" over the time of the storm.")
 		}
 	}

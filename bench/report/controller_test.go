@@ -96,7 +96,6 @@ func controllerPlay(program, plan string, round int, fails bool) controller.Play
 	curve(controller.SeriesRequests, "requests/s", "update", 19, func(x float64) float64 { return 10 + x })
 	curve(controller.SeriesRequests, "requests/s", "watch", 19, func(x float64) float64 { return math.Mod(x, 2) })
 	curve(controller.SeriesLag, "events", "controller-0", 37, func(x float64) float64 { return math.Mod(7*x, 30) })
-	curve(controller.SeriesUnsent, "B", "controller-0", 37, func(float64) float64 { return 0 })
 	curve(controller.SeriesRSS, "B", "controller-0", 37, func(x float64) float64 { return 40e6 + 1e6*x })
 	return p
 }

@@ -65,13 +65,12 @@ type PlaneOptions struct {
 
 // Plane is an etcd and a kube-apiserver on loopback, with certificates, a token and data of their own.
 type Plane struct {
-	dir      string // of the data and the credentials
-	logs     string
-	etcd     string // URL
-	config   *rest.Config
-	programs []*program.Program // in the order of their start
-	names    []string           // of the programs
-	stop     func() error       // once
+	EtcdURL   string // of clients, without TLS
+	dir, logs string // of the data and the credentials, and of the programs' logs
+	config    *rest.Config
+	programs  []*program.Program // in the order of their start
+	names     []string           // of the programs
+	stop      func() error       // once
 }
 
 // Start starts a plane on free ports and returns when it is ready. etcd does not sync its data to disk. The programs
@@ -103,15 +102,15 @@ func Start(ctx context.Context, o PlaneOptions) (_ *Plane, err error) {
 	if err := p.credentials("https://" + program.Address(ports[0])); err != nil {
 		return nil, err
 	}
-	p.etcd = "http://" + program.Address(ports[1])
+	p.EtcdURL = "http://" + program.Address(ports[1])
 	peer := "http://" + program.Address(ports[2])
 	for _, command := range [][]string{{
 		o.Etcd, "--name", "watchlab", "--data-dir", p.Path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
-		"--quota-backend-bytes", strconv.Itoa(4 << 30), "--listen-client-urls", p.etcd, "--advertise-client-urls", p.etcd,
+		"--quota-backend-bytes", strconv.Itoa(4 << 30), "--listen-client-urls", p.EtcdURL, "--advertise-client-urls", p.EtcdURL,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "watchlab=" + peer,
 	}, append([]string{
 		// The reconciler is off: endpoints of the service kubernetes cannot be loopback addresses.
-		o.APIServer, "--etcd-servers", p.etcd, "--bind-address", loopback, "--advertise-address", loopback, "--secure-port", strconv.Itoa(ports[0]),
+		o.APIServer, "--etcd-servers", p.EtcdURL, "--bind-address", loopback, "--advertise-address", loopback, "--secure-port", strconv.Itoa(ports[0]),
 		"--endpoint-reconciler-type", "none", "--allow-privileged=true",
 		"--tls-cert-file", p.Path("apiserver.crt"), "--tls-private-key-file", p.Path("apiserver.key"),
 		"--token-auth-file", p.Path("tokens.csv"), "--anonymous-auth=false", "--authorization-mode", "RBAC",
@@ -142,9 +141,6 @@ func (p *Plane) Path(name string) string { return filepath.Join(p.dir, name) }
 
 // Config returns a copy of the administrator's client configuration.
 func (p *Plane) Config() *rest.Config { return rest.CopyConfig(p.config) }
-
-// EtcdURL returns the client URL of etcd, without TLS.
-func (p *Plane) EtcdURL() string { return p.etcd }
 
 // APIServer returns the process id of kube-apiserver.
 func (p *Plane) APIServer() int { return p.programs[1].Pid() }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller/record"
-	"watchlab/loadgen/fault"
 )
 
 // acted calls differs for objects of one content, whose names the server makes up, of which there are more at a time than
@@ -24,7 +23,7 @@ func acted(free, o *Outcome, differs func(differing)) {
 	usual, crowds := free.crowdsOf(common), o.crowdsOf(common)
 	for _, a := range slices.SortedFunc(maps.Keys(crowds), func(a, b alike) int { return cmp.Compare(crowds[a].at, crowds[b].at) }) {
 		c, most := crowds[a], usual[a].most
-		if c.most > most && !c.chosen && (most == 1 || most > 1 && !c.asked) {
+		if c.most > most && most > 0 && !(c.asked && (c.own || most > 1)) {
 			differs(differing{a.content, c.by, c.at, fmt.Sprintf("%s: %d with the same content at a time, without faults %d: %s", a.group, c.most, most, c.by)})
 		}
 	}
@@ -44,7 +43,7 @@ func Acted(free, o *Outcome, p *record.Play) Verdict {
 		}
 	}
 	acted(free, o, fail)
-	clients := p.Clients()
+	clients, all := p.Clients(), struck(p)
 	born := map[record.ID]*record.Change{} // of objects that have taken the place of others
 	gone := map[record.ID]bool{}
 	for c := range record.Each(p.Changes) {
@@ -52,8 +51,11 @@ func Acted(free, o *Outcome, p *record.Play) Verdict {
 		case c.Type == watch.Added && gone[id] && !clients[c.By]:
 			born[id] = c
 		case c.Type == watch.Deleted:
-			if b := born[id]; b != nil && clients[c.By] && hidden(p, b, c.At) {
-				fail(differing{"", id, c.At, fmt.Sprintf("%s deleted %s, which had been created again %v before, unseen", c.By, id, brief(c.At-b.At))})
+			// A fault kept it from all programs.
+			if b := born[id]; b != nil && clients[c.By] && slices.ContainsFunc(all, func(w occurrence) bool {
+				return w.Withholds() && w.Aims(b.Resource) && w.from <= b.At && c.At <= w.to
+			}) {
+				fail(differing{"", id, c.At, fmt.Sprintf("%s deleted %s, which had been created again %v before, unseen", c.By, id, (c.At - b.At).Round(time.Millisecond))})
 			}
 			delete(born, id)
 			gone[id] = true
@@ -63,38 +65,16 @@ func Acted(free, o *Outcome, p *record.Play) Verdict {
 	return v
 }
 
-// struck visits the occurrences of the plan's faults, with the time of each.
-func struck(p *record.Play, visit func(f *fault.Spec, from, to time.Duration)) {
-	type occurrence struct{ spec, n int }
-	seen := map[occurrence]bool{}
-	for _, in := range p.Injections {
-		if o := (occurrence{in.Spec, in.Occurrence}); in.Spec < len(p.Faults) && !seen[o] { // Others belong to the storm.
-			seen[o] = true
-			f := &p.Faults[in.Spec]
-			visit(f, time.Duration(in.At), time.Duration(in.At)+f.Lasts())
-		}
-	}
-}
-
-// hidden reports whether a fault kept a change from all programs until a time.
-func hidden(p *record.Play, c *record.Change, until time.Duration) (is bool) {
-	struck(p, func(f *fault.Spec, from, to time.Duration) {
-		is = is || f.Withholds() && f.Aims(c.Resource) && from <= c.At && until <= to
-	})
-	return is
-}
-
 // Wedge judges a program that does nothing more after the last fault that kept changes from it, although it has not done what
 // it does without faults.
 func Wedge(free, o *Outcome, p *record.Play, all []Verdict) Verdict {
 	v := Verdict{Name: Wedged}
-	var over time.Duration
-	struck(p, func(f *fault.Spec, _, to time.Duration) {
-		if f.Withholds() {
-			over = max(over, to)
+	var over, last time.Duration
+	for _, w := range struck(p) {
+		if w.Withholds() {
+			over = max(over, w.to)
 		}
-	})
-	var last time.Duration
+	}
 	for a := range record.Each(p.Accesses) {
 		if a.Writes() && !a.Background() {
 			last = max(last, a.At)

@@ -79,16 +79,15 @@ type touched struct {
 
 // wanted is how many an owner may have asked for.
 type wanted struct {
-	changed float64 // the largest number to or from which a field was changed: it may be that of replicas
-	chosen  int64   // the most replicas of one that the program has made
-	own     bool    // the program has made it
+	most float64 // the largest number to or from which a field was changed: it may be that of replicas
+	own  bool    // the program has made it, with so many replicas at first
 }
 
 // crowd is the number of objects that exist, the largest one so far, its time and the object that made it.
 type crowd struct {
 	n, most int
 	asked   bool // somebody may have asked for so many
-	chosen  bool // the program has
+	own     bool // the program has made their owner
 	at      time.Duration
 	by      record.ID
 }
@@ -230,16 +229,13 @@ func (o *Outcome) askedIn(p *record.Play) {
 				for _, value := range []any{was, is} {
 					v, err := strconv.ParseFloat(fmt.Sprint(value), 64)
 					if err == nil && !strings.HasPrefix(path, ".metadata") && !strings.HasPrefix(path, ".status") {
-						n.changed = max(n.changed, v)
+						n.most = max(n.most, v)
 					}
 				}
 			})
-		case c.Type == watch.Added:
-			n.own = clients[c.By]
-		}
-		if content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object); n.own && err == nil {
-			replicas, _, _ := unstructured.NestedInt64(content, "spec", "replicas")
-			n.chosen = max(n.chosen, replicas)
+		case c.Type == watch.Added && clients[c.By]:
+			replicas, _, _ := unstructured.NestedInt64(contentOf(c.Object), "spec", "replicas")
+			n = wanted{float64(replicas), true}
 		}
 		o.asked[m.GetUID()] = n
 	}
@@ -399,7 +395,7 @@ func (o *Outcome) crowdsOf(common func(string) string) map[alike]crowd {
 	for a, c := range o.crowds {
 		if a.content != "" && c.most > 0 {
 			n := o.asked[a.owner]
-			c.asked, c.chosen = a.owner == "" || float64(c.most) <= n.changed, int64(c.most) <= n.chosen
+			c.asked, c.own = a.owner == "" || float64(c.most) <= n.most, n.own
 			a.group.owner, a.content, a.owner = common(a.group.owner), common(a.content), ""
 			if c.most > out[a].most {
 				out[a] = c

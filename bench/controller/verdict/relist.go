@@ -22,7 +22,7 @@ import (
 // relists: a client may poll, or read past its cache.
 func relists(p *record.Play) Verdict {
 	v := Verdict{Name: Relists}
-	faults, struck := strikes(p)
+	faults, hits := strikes(p)
 	retries := int(2 * refusing(p).Seconds())
 	counts := map[watched]*watching{}
 	var order []watched
@@ -52,7 +52,7 @@ func relists(p *record.Play) Verdict {
 			v.show(c.last, fmt.Sprintf("%s asked %d times for all %s (%.1f MB); faults that hit them: %d", k.client, c.relists, k, float64(c.bytes)/1e6, hits))
 		}
 	}
-	v.Text = fmt.Sprintf("lists or watches with the initial state during the play: %d; faults: %d", total, struck)
+	v.Text = fmt.Sprintf("lists or watches with the initial state during the play: %d; faults: %d", total, hits)
 	return v
 }
 

@@ -77,11 +77,11 @@ func staleWrites(p *record.Play) Verdict {
 type news struct {
 	takes    time.Duration
 	watches  map[source][]span // in order of their begin
-	withheld []withheld        // in order of their begin
+	occurred []occurrence      // in order of their begin
 }
 
-// withheld is a time in which a fault kept changes from clients.
-type withheld struct {
+// occurrence is an occurrence of a fault.
+type occurrence struct {
 	*fault.Spec
 	span
 }
@@ -93,14 +93,24 @@ type source struct {
 
 type span struct{ from, to time.Duration }
 
-func newNews(p *record.Play) *news {
-	n := &news{takes: staleAfter, watches: map[source][]span{}}
-	struck(p, func(f *fault.Spec, from, to time.Duration) {
-		if f.Withholds() {
-			n.withheld = append(n.withheld, withheld{f, span{from, to}})
+// struck returns the occurrences of the plan's faults, in order of their begin.
+func struck(p *record.Play) (all []occurrence) {
+	type number struct{ spec, n int }
+	seen := map[number]bool{}
+	for _, in := range p.Injections {
+		o, at := number{in.Spec, in.Occurrence}, time.Duration(in.At)
+		if in.Spec < len(p.Faults) && !seen[o] { // Others belong to the storm.
+			seen[o] = true
+			f := &p.Faults[in.Spec]
+			all = append(all, occurrence{f, span{at, at + f.Lasts()}})
 		}
-	})
-	slices.SortFunc(n.withheld, func(a, b withheld) int { return cmp.Compare(a.from, b.from) })
+	}
+	slices.SortFunc(all, func(a, b occurrence) int { return cmp.Compare(a.from, b.from) })
+	return all
+}
+
+func newNews(p *record.Play) *news {
+	n := &news{takes: staleAfter, watches: map[source][]span{}, occurred: struck(p)}
 	for _, f := range p.Faults {
 		if f.Withholds() {
 			n.takes = max(n.takes, staleAfter+f.Lasts())
@@ -137,8 +147,8 @@ func (n *news) seen(of source, changed, by time.Duration) bool {
 			takes = 0
 		}
 		from, to := max(s.from, changed), min(s.to, by)
-		for _, w := range n.withheld {
-			if w.to <= from || !w.Aims(of.resource.WithVersion("")) || w.Client != "" && w.Client != of.client || w.Name == fault.OldView && s.from < w.from {
+		for _, w := range n.occurred {
+			if w.to <= from || !w.Withholds() || !w.Aims(of.resource.WithVersion("")) || w.Client != "" && w.Client != of.client || w.Name == fault.OldView && s.from < w.from {
 				continue
 			}
 			if min(w.from, to)-from >= takes && w.from > from {

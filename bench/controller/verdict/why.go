@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"watchlab/bench/controller/record"
-	"watchlab/loadgen/fault"
 )
 
 // recently is how long before a write the start of its process explains it.
@@ -41,21 +40,19 @@ func why(p *record.Play, a *record.Access) string {
 	texts := []string{fmt.Sprintf("last write: %s of %s by %s at %.3f s", a.Verb, name(a), a.Client, a.At.Seconds())}
 	for c := range record.Each(p.Changes) {
 		if a.Based > 0 && c.ID() == a.ID() && c.Version > a.Based && c.At <= a.At {
-			texts = append(texts, fmt.Sprintf("based on version %d, which was old for %v", a.Based, brief(a.At-c.At)))
+			texts = append(texts, fmt.Sprintf("based on version %d, which was old for %v", a.Based, (a.At-c.At).Round(time.Millisecond)))
 			break
 		}
 	}
-	struck(p, func(f *fault.Spec, from, to time.Duration) {
-		if !f.Ends() && from <= a.At && a.At < to {
-			texts = append(texts, fmt.Sprintf("%v into %s", brief(a.At-from), f))
+	for _, s := range struck(p) {
+		if !s.Ends() && s.from <= a.At && a.At < s.to {
+			texts = append(texts, fmt.Sprintf("%v into %s", (a.At-s.from).Round(time.Millisecond), s))
 		}
-	})
+	}
 	for _, e := range p.Exits {
 		if e.Client == a.Client && e.At <= a.At && a.At-e.At < recently {
-			texts = append(texts, fmt.Sprintf("%v after %s had ended (%s)", brief(a.At-e.At), e.Client, e.Status))
+			texts = append(texts, fmt.Sprintf("%v after %s had ended (%s)", (a.At-e.At).Round(time.Millisecond), e.Client, e.Status))
 		}
 	}
 	return strings.Join(texts, "; ")
 }
-
-func brief(d time.Duration) time.Duration { return d.Round(time.Millisecond) }

@@ -160,7 +160,7 @@ func compact(ctx context.Context, cp *controlplane.ControlPlane) error {
 		return err
 	}
 	body := strings.NewReader(fmt.Sprintf(`{"revision":"%s"}`, list.ResourceVersion))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, cp.EtcdURL()+"/v3/kv/compaction", body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, cp.EtcdURL+"/v3/kv/compaction", body)
 	if err != nil {
 		return err
 	}
