@@ -55,8 +55,8 @@ type Activity[T any] struct {
 	Progress T
 	Wrote    T // end of the last write by a client
 	Useless  T // end of the last write without a change
-	// Again is the time until which the next write is due of a client that writes an object at regular intervals:
-	// its own write wakes it, or a timer does. Retry is that of the next try of a failed write, whose intervals
+	// Again is the time until which the next write is due of a client that writes an object at regular, short intervals:
+	// its own write wakes it. Retry is that of the next try of a failed write, whose intervals
 	// double, or which client-go's default rate limiter makes wait for as often as it has failed for a while.
 	Again, Retry T
 }
@@ -74,8 +74,8 @@ type rhythm struct {
 	tries   int // in a row that failed in passing, as by a conflict
 }
 
-// The delays of client-go's default rate limiter (v0.37.2, util/workqueue), the longest one cut to what a play waits for.
-const firstDelay, doublings = 5 * time.Millisecond, 13
+// The delays of client-go's default rate limiter (v0.37.2), the longest one cut. Regular writes are a timer's from heartbeat on.
+const firstDelay, doublings, heartbeat = 5 * time.Millisecond, 13, 5 * time.Second
 
 // NewRecorder returns a recorder whose time zero is now; see [Recorder.Start].
 func NewRecorder() *Recorder {
@@ -223,7 +223,7 @@ func (r *Recorder) wrote(a *Access, o ID) {
 	case now.failed:
 	case a.Unchanged:
 		act.Useless = max(act.Useless, a.At+a.Took)
-	case before.gap > 0 && (now.gap-before.gap).Abs() <= before.gap/4:
+	case before.gap > 0 && now.gap < heartbeat && (now.gap-before.gap).Abs() <= before.gap/4:
 		act.Again = max(act.Again, a.At+now.gap*3/2)
 	}
 	r.writers[w] = now

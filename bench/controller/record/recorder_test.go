@@ -384,11 +384,13 @@ func TestActivity(t *testing.T) {
 			{"event", http.MethodPut, "/api/v1/namespaces/a/events/web", 5, 1, record.Activity[time.Duration]{Useless: 2}},
 			{"no change again", http.MethodPut, web, 6, 1, record.Activity[time.Duration]{Useless: 6}},
 			{"irregular", http.MethodPut, web, 7, 8, record.Activity[time.Duration]{Useless: 6}},
-			{"regular", http.MethodPut, web, 8, 8, record.Activity[time.Duration]{Useless: 6, Again: 34}},
-			{"another part is another writer", http.MethodPut, web + "/status", 9, 8, record.Activity[time.Duration]{Useless: 6, Again: 34}},
-			{"failed", http.MethodPut, web, 0, 1, record.Activity[time.Duration]{Useless: 6, Again: 34}},
-			{"failed again", http.MethodPut, web, 0, 4, record.Activity[time.Duration]{Useless: 6, Again: 34, Retry: 43}},
-			{"succeeded", http.MethodPut, web, 10, 1, record.Activity[time.Duration]{Useless: 6, Again: 34}},
+			{"a heartbeat", http.MethodPut, web, 8, 8, record.Activity[time.Duration]{Useless: 6}},
+			{"irregular again", http.MethodPut, web, 11, 4, record.Activity[time.Duration]{Useless: 6}},
+			{"regular", http.MethodPut, web, 12, 4, record.Activity[time.Duration]{Useless: 6, Again: 36}},
+			{"another part is another writer", http.MethodPut, web + "/status", 13, 8, record.Activity[time.Duration]{Useless: 6, Again: 36}},
+			{"failed", http.MethodPut, web, 0, 1, record.Activity[time.Duration]{Useless: 6, Again: 36}},
+			{"failed again", http.MethodPut, web, 0, 4, record.Activity[time.Duration]{Useless: 6, Again: 36, Retry: 51}},
+			{"succeeded", http.MethodPut, web, 14, 1, record.Activity[time.Duration]{Useless: 6, Again: 36}},
 		} {
 			time.Sleep(step.pause * time.Second)
 			version = step.version
