@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -103,13 +104,11 @@ func (o *Result) WriteBench(w io.Writer) error {
 
 // Played names storm and workload.
 func (s Spec) Played() string {
-	switch {
-	case s.Storm.Name == "":
-		return filepath.Base(s.Workload)
-	case s.Workload == "":
-		return filepath.Base(s.Storm.Name)
+	names := slices.DeleteFunc([]string{s.Storm.Name, s.Workload}, func(name string) bool { return name == "" })
+	for i := range names {
+		names[i] = filepath.Base(names[i])
 	}
-	return filepath.Base(s.Storm.Name) + "+" + filepath.Base(s.Workload)
+	return strings.Join(names, "+")
 }
 
 // saveRecords writes the requests and the changes of a play.

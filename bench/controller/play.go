@@ -390,6 +390,9 @@ func (p *session) run(ctx context.Context) (over time.Duration, quiet *time.Dura
 		done := quiet != nil && !unmet && !timed && time.Now().After(act.Retry) &&
 			time.Since(act.Useless) >= p.timing.quiet && time.Since(settling) >= 2*took
 		settled := p.spec.Settle.Duration + p.quietTime()
+		if p.free != nil {
+			settled = max(settled, 2*p.free.Settling)
+		}
 		late := time.Since(settling) > settled && time.Since(act.Progress) > settled && time.Now().After(act.Retry) || time.Since(settling) > backlog*settled
 		return done || late || p.ended() && quiet != nil, nil
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"watchlab/bench/chart"
@@ -83,7 +82,8 @@ func (o *Result) outcome(who, program string) string {
 func (o *Result) difference() string {
 	var worse, better []string
 	for _, c := range o.Compared {
-		text := fmt.Sprintf("%s %s (%s, %s)", timesOf(c.Stats.Ratio), Title(c.Unit), c.Cell, stats.PText(c.Stats.P))
+		times := map[bool]string{true: "more than 0", false: chart.Ratio(c.Stats.Ratio)}[math.IsNaN(c.Stats.Ratio)]
+		text := fmt.Sprintf("%s %s (%s, %s)", times, Title(c.Unit), c.Cell, stats.PText(c.Stats.P))
 		switch {
 		case c.Lost:
 			worse = append(worse, text)
@@ -100,13 +100,6 @@ func (o *Result) difference() string {
 		return "New is worse than old: " + strings.Join(worse, ", ") + "."
 	}
 	return "New is worse than old: " + strings.Join(worse, ", ") + "; better: " + strings.Join(better, ", ") + "."
-}
-
-func timesOf(r float64) string {
-	if math.IsNaN(r) {
-		return "more than 0"
-	}
-	return strconv.FormatFloat(r, 'g', 3, 64) + "×"
 }
 
 // Missing says what an interrupted run lacks.

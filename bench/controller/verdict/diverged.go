@@ -30,19 +30,21 @@ import (
 // times, addresses and messages, and what the stand-in for the cluster and the programs beside write.
 type Outcome struct {
 	// Pause is the longest time for which an object had stood still when the program changed it, as a timer does.
-	Pause   time.Duration
-	settled bool
-	objects map[record.ID]map[string]any // that exist at the end
-	groups  map[record.ID]group
-	last    map[record.ID]time.Duration // of the last change
-	deleted map[record.ID][]*record.Access
-	unseen  map[record.ID]bool              // of what was deleted: the program had not seen the last change of its owner by a user
-	ended   map[string]schema.GroupResource // of objects that users have deleted, by key
-	left    map[record.ID]int               // of its group, when it was deleted
-	crowds  map[alike]crowd
-	made    map[record.ID]state // of objects whose names are made up, or hashes
-	writes  int
-	asked   map[types.UID]wanted // of owners
+	Pause time.Duration
+	// Settling is the time from the end of the storm to the last change.
+	Settling time.Duration
+	settled  bool
+	objects  map[record.ID]map[string]any // that exist at the end
+	groups   map[record.ID]group
+	last     map[record.ID]time.Duration // of the last change
+	deleted  map[record.ID][]*record.Access
+	unseen   map[record.ID]bool              // of what was deleted: the program had not seen the last change of its owner by a user
+	ended    map[string]schema.GroupResource // of objects that users have deleted, by key
+	left     map[record.ID]int               // of its group, when it was deleted
+	crowds   map[alike]crowd
+	made     map[record.ID]state // of objects whose names are made up, or hashes
+	writes   int
+	asked    map[types.UID]wanted // of owners
 	// simulated are resources whose status the stand-in or a program beside writes, and chance differences that need no fault.
 	simulated map[schema.GroupResource]bool
 	chance    map[string]bool
@@ -107,6 +109,9 @@ func OutcomeOf(p *record.Play) *Outcome {
 		deleted: map[record.ID][]*record.Access{}, left: map[record.ID]int{}, unseen: map[record.ID]bool{}, ended: map[string]schema.GroupResource{}, crowds: map[alike]crowd{}, made: map[record.ID]state{},
 		simulated: map[schema.GroupResource]bool{}, chance: map[string]bool{}, asked: map[types.UID]wanted{},
 		excused: slices.ContainsFunc(p.Faults, func(f fault.Spec) bool { return f.Name == fault.OldView || f.Name == fault.LostAnswer }),
+	}
+	if p.Quiet != nil {
+		o.Settling = *p.Quiet - p.Over
 	}
 	last, standIns, living := map[record.ID]*record.Change{}, map[record.ID]bool{}, map[record.ID]alike{}
 	users, owners := map[types.UID]touched{}, map[record.ID]types.UID{}
@@ -186,7 +191,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 			o.writes++
 		}
 		// One that comes again while the object is going, as from a stale cache, changes nothing.
-		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code < 300 && a.Subresource == "" && !a.Unchanged {
+		if a.Verb == "delete" && a.Writes() && !a.Background() && a.Code/100 == 2 && a.Subresource == "" && !a.Unchanged {
 			k := a.ID()
 			o.deleted[k] = append(o.deleted[k], a)
 			u := users[owners[k]]
@@ -464,7 +469,7 @@ func compare(free, o *Outcome, differs func(differing)) {
 	for _, k := range sorted(free.objects) {
 		// To what outlives a namesake that a user has deleted, as a Secret does its Certificate, the program may have come too late.
 		namesake, ended := o.ended[k.Key]
-		late := ended && namesake != k.Resource && free.groups[k].owner == ""
+		late := ended && namesake != k.Resource && free.groups[k].owner == "" && o.objects[record.ID{Resource: namesake, Key: k.Key}] == nil
 		if have, ok := o.objects[k]; ok && !late {
 			contents(k, k, free.objects[k], have)
 		} else if !ok && !late {
