@@ -14,7 +14,7 @@ import (
 
 // acted calls differs for objects of one content, whose names the server makes up, of which there are more at a time than
 // without faults. A program that is late has seen other numbers of replicas: several are too many only if they are more than
-// any number to or from which their owner was changed, and none is if the program has made the owner and given it so many.
+// any number to or from which their owner was changed. Two are where there was one, unless that number is one of replicas.
 func acted(free, o *Outcome, differs func(differing)) {
 	if o.excused {
 		return
@@ -23,7 +23,7 @@ func acted(free, o *Outcome, differs func(differing)) {
 	usual, crowds := free.crowdsOf(common), o.crowdsOf(common)
 	for _, a := range slices.SortedFunc(maps.Keys(crowds), func(a, b alike) int { return cmp.Compare(crowds[a].at, crowds[b].at) }) {
 		c, most := crowds[a], usual[a].most
-		if c.most > most && most > 0 && !(c.asked && (c.own || most > 1)) {
+		if c.most > most && most > 0 && !(c.asked && (c.scaled || most > 1)) {
 			differs(differing{a.content, c.by, c.at, fmt.Sprintf("%s: %d with the same content at a time, without faults %d: %s", a.group, c.most, most, c.by)})
 		}
 	}

@@ -81,15 +81,15 @@ type touched struct {
 
 // wanted is how many an owner may have asked for.
 type wanted struct {
-	most float64 // the largest number to or from which a field was changed: it may be that of replicas
-	own  bool    // the program has made it, with so many replicas at first
+	most     float64 // the largest number to or from which a field was changed: it may be that of replicas
+	replicas bool    // it is: of replicas that were changed, or that the program gave an owner of its own
 }
 
 // crowd is the number of objects that exist, the largest one so far, its time and the object that made it.
 type crowd struct {
 	n, most int
 	asked   bool // somebody may have asked for so many
-	own     bool // the program has made their owner
+	scaled  bool // by the replicas of their owner
 	at      time.Duration
 	by      record.ID
 }
@@ -234,7 +234,7 @@ func (o *Outcome) askedIn(p *record.Play) {
 				for _, value := range []any{was, is} {
 					v, err := strconv.ParseFloat(fmt.Sprint(value), 64)
 					if err == nil && !strings.HasPrefix(path, ".metadata") && !strings.HasPrefix(path, ".status") {
-						n.most = max(n.most, v)
+						n.most, n.replicas = max(n.most, v), n.replicas || strings.HasSuffix(path, ".replicas")
 					}
 				}
 			})
@@ -400,7 +400,7 @@ func (o *Outcome) crowdsOf(common func(string) string) map[alike]crowd {
 	for a, c := range o.crowds {
 		if a.content != "" && c.most > 0 {
 			n := o.asked[a.owner]
-			c.asked, c.own = a.owner == "" || float64(c.most) <= n.most, n.own
+			c.asked, c.scaled = a.owner == "" || float64(c.most) <= n.most, n.replicas
 			a.group.owner, a.content, a.owner = common(a.group.owner), common(a.content), ""
 			if c.most > out[a].most {
 				out[a] = c
