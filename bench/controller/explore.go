@@ -169,13 +169,13 @@ func explored(p *record.Play) (plans []plan) {
 	return plans
 }
 
-// consistent are the resources whose state the program has read by WatchList only, which is as new as the request.
+// consistent are the resources of which the program has read no state that may be old, but by WatchList that of the request.
 func consistent(p *record.Play) map[schema.GroupResource]bool {
 	fresh := map[schema.GroupResource]bool{}
 	for a := range record.Each(p.Accesses) {
 		r := a.Resource.GroupResource()
-		if was, read := fresh[r]; a.State && a.Code < 300 {
-			fresh[r] = a.Verb == "watch" && (was || !read)
+		if was, read := fresh[r]; (a.Any || a.State && a.Verb == "watch") && a.Code < 300 {
+			fresh[r] = !a.Any && (was || !read)
 		}
 	}
 	return fresh

@@ -102,6 +102,7 @@ type Access struct {
 	Unchanged bool
 	DryRun    bool
 	Continues bool // a further page of a list
+	Any       bool // a list of any version, which may be an old one
 	State     bool // a list's first page, or a watch with the initial events: a relist after the first
 	Lock      bool // of an object other than a lease that leaders lock
 }

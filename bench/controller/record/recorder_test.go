@@ -43,7 +43,7 @@ func text(a *record.Access) string {
 	if a.Version > 0 {
 		fmt.Fprintf(&b, " version=%d", a.Version)
 	}
-	for name, set := range map[string]bool{"unchanged": a.Unchanged, "dry": a.DryRun, "continues": a.Continues, "state": a.State} {
+	for name, set := range map[string]bool{"unchanged": a.Unchanged, "dry": a.DryRun, "continues": a.Continues, "state": a.State && !a.Any, "any": a.State && a.Any} {
 		if set {
 			b.WriteString(" " + name)
 		}
@@ -106,6 +106,7 @@ func TestRequests(t *testing.T) {
 		"get a namespace":         {"GET", "/api/v1/namespaces/a", "", "", 200, "", `{}`, `get namespaces "a" 200`},
 		"status of a namespace":   {"PUT", "/api/v1/namespaces/a/status", "", "", 200, "", ``, `update namespaces/status "a" 200`},
 		"list":                    {"GET", "/apis/apps/v1/deployments?limit=5", "", "", 200, "", `{}`, `list deployments.apps "" 200 state`},
+		"list of any version":     {"GET", pods + "?resourceVersion=0", "", "", 200, "", `{}`, `list pods "a/" 200 any`},
 		"list in a namespace":     {"GET", pods, "", "", 200, "", `{}`, `list pods "a/" 200 state`},
 		"list on":                 {"GET", pods + "?continue=x", "", "", 200, "", `{}`, `list pods "a/" 200 continues`},
 		"watch":                   {"GET", pods + "?watch=1&resourceVersion=5", "", "", 200, "", ``, `watch pods "a/" 200`},

@@ -39,10 +39,9 @@ func parse(req *http.Request) (a Access, ok bool) {
 	}
 	switch a.Verb {
 	case "watch":
-		version := r.Query.Get("resourceVersion")
-		a.State = version == "" || version == "0" || r.Query.Get("sendInitialEvents") == "true"
+		a.State = cmp.Or(r.Query.Get("resourceVersion"), "0") == "0" || r.Query.Get("sendInitialEvents") == "true"
 	case "list":
-		a.Continues = r.Query.Get("continue") != ""
+		a.Continues, a.Any = r.Query.Get("continue") != "", r.Query.Get("resourceVersion") == "0"
 		a.State = !a.Continues
 	case "patch":
 		if strings.HasPrefix(req.Header.Get("Content-Type"), "application/apply-patch+") {
