@@ -178,17 +178,18 @@ func TestPatterns(t *testing.T) {
 			}
 			spec.Rules, spec.Unshrunk = "", testing.Short()
 			result, _ := play(t, spec)
-			var found, want []string
+			var found []string
 			for i := range result.Plays {
 				if v := result.Plays[i].Failure(); v != nil && !slices.Contains(found, v.Name) { // A plan fails three times.
 					found = append(found, v.Name)
 				}
 			}
-			if bug.plan != "" {
-				want = []string{verdict.Diverged}
-			}
-			if s := result.Shrunk; !slices.Equal(found, want) || !testing.Short() && want != nil && (s == nil || len(s.Faults) > 2 || s.Failed != s.Repeated) {
-				t.Errorf("found %q, want %q, shrunk to %+v", found, want, s)
+			s := result.Shrunk
+			switch shrunk := s != nil && len(s.Faults) <= 2 && s.Failed == s.Repeated; {
+			case bug.plan == "" && found != nil, bug.plan != "" && !testing.Short() && !shrunk:
+				t.Errorf("found %q, shrunk to %+v", found, s)
+			case bug.plan != "" && !slices.Contains(found, verdict.Diverged): // A slow machine may show more.
+				t.Errorf("found %q, want %q", found, verdict.Diverged)
 			}
 		})
 	}
