@@ -47,7 +47,8 @@ func TestStores(t *testing.T) {
 					t.Error("labels")
 				}
 				res := measure(t, cl)
-				if l, ok := res.At(observe.Listed); !ok || l.Count == 0 {
+				// As fast as possible the storm may be over before a reader has its first turn.
+				if l, ok := res.At(observe.Listed); (!ok || l.Count == 0) && cl.Label("rate") != "max" {
 					t.Errorf("%s: %v, %+v", observe.Listed, ok, l)
 				}
 			})
