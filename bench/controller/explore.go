@@ -145,25 +145,24 @@ func explored(p *record.Play) (plans []plan) {
 		slices.Concat(stale, holds), between, slices.Concat(older, old), slices.Concat(unseen, skips),
 		slices.Concat(answers, each(2, lost), each(1, lost), each(1, conflict, "update", "patch", "delete"), later),
 	}
-	drawn := map[string]bool{"": true}
+	var order []string
 	longest := slices.MaxFunc(patterns, func(a, b []string) int { return cmp.Compare(len(a), len(b)) })
-	add := func(text string) {
-		faults, err := fault.ParseAll(text)
-		if err == nil && !drawn[text] { // A name of a resource that no fault can have is left out.
-			plans = append(plans, plan{fmt.Sprintf("%s-%02d", PlanExplore, len(plans)+1), faults})
+	for n := range longest {
+		if n == rows {
+			order = append(order, foreign...)
+		}
+		for _, texts := range patterns {
+			order = append(order, texts[min(n, len(texts)):min(n+1, len(texts))]...)
+		}
+	}
+	drawn := map[string]bool{"": true}
+	for _, text := range append(order, foreign...) { // which are there already, unless no pattern has so many rows
+		if drawn[text] {
+			continue
 		}
 		drawn[text] = true
-	}
-	for n := range max(len(longest), rows) {
-		for _, texts := range patterns {
-			if n < len(texts) {
-				add(texts[n])
-			}
-		}
-		for _, text := range foreign {
-			if n+1 >= rows {
-				add(text)
-			}
+		if faults, err := fault.ParseAll(text); err == nil { // A name of a resource that no fault can have is left out.
+			plans = append(plans, plan{fmt.Sprintf("%s-%02d", PlanExplore, len(plans)+1), faults})
 		}
 	}
 	return plans

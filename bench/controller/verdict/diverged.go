@@ -172,7 +172,7 @@ func OutcomeOf(p *record.Play) *Outcome {
 			o.left[k] = o.count(alike{group: a.group}, -1, c)
 		}
 	}
-	o.askedIn(p)
+	o.askedIn(p, clients)
 	for k, c := range last {
 		// What outlives an owner that a user has deleted, as the pods of a job, are as many as the controller had made by then.
 		m, _ := c.Object.(metav1.Object)
@@ -213,13 +213,12 @@ func scheduled(o runtime.Object) bool {
 
 // askedIn notes what the owners of crowds were changed to, and from: without faults the program may have come too late for
 // the first number. Those that the program makes itself, as ReplicaSets, may have another number than without faults.
-func (o *Outcome) askedIn(p *record.Play) {
+func (o *Outcome) askedIn(p *record.Play, clients map[string]bool) {
 	for a := range o.crowds {
 		if a.owner != "" {
 			o.asked[a.owner] = wanted{}
 		}
 	}
-	clients := p.Clients()
 	for c := range record.Each(p.Changes) {
 		m, ok := c.Object.(metav1.Object)
 		if !ok {
@@ -470,9 +469,11 @@ func compare(free, o *Outcome, differs func(differing)) {
 		// To what outlives a namesake that a user has deleted, as a Secret does its Certificate, the program may have come too late.
 		namesake, ended := o.ended[k.Key]
 		late := ended && namesake != k.Resource && free.groups[k].owner == "" && o.objects[record.ID{Resource: namesake, Key: k.Key}] == nil
-		if have, ok := o.objects[k]; ok && !late {
+		switch have, ok := o.objects[k]; {
+		case late:
+		case ok:
 			contents(k, k, free.objects[k], have)
-		} else if !ok && !late {
+		default:
 			missing[free.groups[k]] = append(missing[free.groups[k]], k)
 		}
 	}
