@@ -28,12 +28,11 @@ cert-manager-controller)
 controller-runtime-builtins | controller-runtime-crd)
 	pin=$root/bench/e2e module=sigs.k8s.io/controller-runtime package=$module/examples/${name#controller-runtime-}
 	;;
-# One minor of client-go, for bench/clientgo. The newest is that of its go.mod; clientgo@ours has our informer.
+# One minor of client-go, for bench/clientgo. The newest is that of its go.mod.
 clientgo@*)
 	pin=$root/bench/clientgo module=k8s.io/client-go package=./player minor=${name#*@}
 	version=$(awk -v m="$module" '$1 == m { print $NF; exit }' "$pin/go.mod")
 	case $minor in
-	ours) options+=(-tags ours) ;;
 	"${version:1:4}") ;;
 	*) options+=(-modfile "v$minor.mod") version=$(awk -v m="$module" '$1 == m && $2 == "=>" { print $NF }' "$pin/v$minor.mod") ;;
 	esac

@@ -1,120 +1,63 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
-// ours is the program with this project's informer; its variants are the queues of impls/deltafifo.
-const ours = "ours"
-
-// baseline is a client-go with its feature gates, such as clientgo@0.33/realfifo, or a variant of
-// ours, such as clientgo@ours/ring.
+// baseline is a shared informer of client-go.
 type baseline struct {
-	minor string // 0.33, or ours
-	queue string // of the informer: a name in queues; a variant of ours
+	name  string // clientgo@MINOR/QUEUE
+	gates string // that the minor can switch (client-go, features/known_features.go)
 }
 
-// queues are the informers of client-go by name, with their gates. Gates that are not named here are
-// off where a minor can switch them.
-var queues = map[string][]string{
-	"deltafifo":         {watchList},
-	"realfifo-list":     {inOrder}, // The Reflector lists.
-	"realfifo":          {watchList, inOrder},
-	"realfifo-batch":    {watchList, inOrder, batch},
-	"realfifo-atomic":   {watchList, inOrder, batch, atomic},
-	"realfifo-unlocked": {watchList, inOrder, batch, atomic, unlock},
+// baselines change one thing at a time, the code of a minor or a gate, up to the newest minor's default. Gates that are
+// not named here are off by default before v0.35, locked on since v0.36, or unknown.
+var baselines = []baseline{
+	{"clientgo@0.31/deltafifo", ""},
+	{"clientgo@0.32/deltafifo", ""},
+	{"clientgo@0.33/deltafifo", "InOrderInformers=false"},
+	{"clientgo@0.33/realfifo", "InOrderInformers=true"},
+	{"clientgo@0.34/realfifo", "InOrderInformers=true"},
+	{"clientgo@0.35/realfifo-list", "WatchListClient=false InOrderInformers=true InOrderInformersBatchProcess=false"},
+	{"clientgo@0.35/realfifo", "WatchListClient=true InOrderInformers=true InOrderInformersBatchProcess=false"},
+	{"clientgo@0.35/realfifo-batch", "WatchListClient=true InOrderInformers=true InOrderInformersBatchProcess=true"},
+	{"clientgo@0.36/realfifo-batch", batch + "AtomicFIFO=false UnlockWhileProcessingFIFO=false"},
+	{"clientgo@0.36/realfifo-unlocked", batch + "AtomicFIFO=true UnlockWhileProcessingFIFO=true"},
+	{"clientgo@0.37/realfifo-unlocked", batch + "AtomicFIFO=true UnlockWhileProcessingFIFO=true"},
 }
 
-const (
-	watchList = "WatchListClient"
-	inOrder   = "InOrderInformers"
-	batch     = "InOrderInformersBatchProcess"
-	atomic    = "AtomicFIFO"
-	unlock    = "UnlockWhileProcessingFIFO"
-)
+const batch = "WatchListClient=true InOrderInformersBatchProcess=true "
 
-// gates are the feature gates of informers with the minors that they are switched in
-// (client-go, features/known_features.go).
-var gates = []struct {
-	name        string
-	since, last int
-}{
-	{watchList, 35, newest}, // Off by default before.
-	{inOrder, 33, 35},       // Locked on after.
-	{batch, 35, newest},
-	{atomic, 36, newest},
-	{unlock, 36, newest},
-}
-
-const oldest, newest = 31, 37 // minors; newest is that of go.mod
-
-var errBaseline = errors.New("unknown baseline")
-
-// parseBaseline reads clientgo@MINOR/QUEUE. The error wraps errBaseline.
-func parseBaseline(name string) (b baseline, err error) {
-	refuse := func(format string, args ...any) (baseline, error) {
-		return baseline{}, fmt.Errorf("%w %q: %s", errBaseline, name, fmt.Sprintf(format, args...))
+// baselinesOf returns the baselines of some names, separated by commas; all for none.
+func baselinesOf(names string) (out []baseline, err error) {
+	if names == "" {
+		return baselines, nil
 	}
-	rest, isOne := strings.CutPrefix(name, "clientgo@")
-	minor, queue, hasQueue := strings.Cut(rest, "/")
-	if !isOne || !hasQueue || queue == "" {
-		return refuse("want clientgo@MINOR/QUEUE")
-	}
-	b = baseline{minor, queue}
-	if minor == ours {
-		return b, nil
-	}
-	number, err := strconv.Atoi(strings.TrimPrefix(minor, "0."))
-	if err != nil || minor != fmt.Sprintf("0.%d", number) || number < oldest || number > newest {
-		return refuse("minors are 0.%d to 0.%d, and %s", oldest, newest, ours)
-	}
-	needs, known := queues[queue]
-	if !known {
-		return refuse("queues are %s", strings.Join(slices.Sorted(maps.Keys(queues)), ", "))
-	}
-	for _, g := range gates {
-		needed := slices.Contains(needs, g.name)
-		switch {
-		case needed && number < g.since && g.name != watchList:
-			return refuse("v%s has no gate %s", minor, g.name)
-		case !needed && number > g.last:
-			return refuse("v%s has gate %s locked on", minor, g.name)
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(baselines, func(b baseline) bool { return b.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("unknown baseline %q (baseline.go has them)", name)
 		}
+		out = append(out, baselines[i])
 	}
-	return b, nil
+	return out, nil
 }
 
 // program is the name for scripts/program.sh.
-func (b baseline) program() string { return "clientgo@" + b.minor }
-
-func (b baseline) String() string { return b.program() + "/" + b.queue }
+func (b baseline) program() string {
+	name, _, _ := strings.Cut(b.name, "/")
+	return name
+}
 
 // label is the name in a benchmark's name, which has no slash.
-func (b baseline) label() string { return strings.ReplaceAll(b.String(), "/", ":") }
+func (b baseline) label() string { return strings.ReplaceAll(b.name, "/", ":") }
 
 // env returns the gates as environment variables (client-go, features/envvar.go).
 func (b baseline) env() (env []string) {
-	number, err := strconv.Atoi(strings.TrimPrefix(b.minor, "0."))
-	if err != nil {
-		return nil // ours
-	}
-	for _, g := range gates {
-		if number >= g.since && number <= g.last {
-			env = append(env, fmt.Sprintf("KUBE_FEATURE_%s=%t", g.name, slices.Contains(queues[b.queue], g.name)))
-		}
+	for _, gate := range strings.Fields(b.gates) {
+		env = append(env, "KUBE_FEATURE_"+gate)
 	}
 	return env
-}
-
-// impl is the variant that the program plays; empty for client-go.
-func (b baseline) impl() string {
-	if b.minor == ours {
-		return b.queue
-	}
-	return ""
 }

@@ -22,7 +22,6 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/clientgo/round"
 	"watchlab/bench/lab"
-	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
 
@@ -31,14 +30,9 @@ const (
 	list        = "list"
 	pods        = 5_000
 	listedPods  = 20_000
-	maxEvents   = 50_000 // of an unpaced round
+	events      = 50_000 // of a round
 	programRoot = "../.."
 )
-
-// defaults change one thing at a time, the code of a minor or a gate, up to the newest minor's default.
-const defaults = "clientgo@0.31/deltafifo,clientgo@0.32/deltafifo,clientgo@0.33/deltafifo,clientgo@0.33/realfifo," +
-	"clientgo@0.34/realfifo,clientgo@0.35/realfifo-list,clientgo@0.35/realfifo,clientgo@0.35/realfifo-batch," +
-	"clientgo@0.36/realfifo-batch,clientgo@0.36/realfifo-unlocked,clientgo@0.37/realfifo-unlocked,clientgo@ours/ring"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -48,13 +42,12 @@ func main() {
 }
 
 func command(ctx context.Context) (code int) {
-	names := flag.String("baselines", defaults, "`names` of client-go's minors with their queues")
+	names := flag.String("baselines", "", "`names` of client-go's minors with their queues (default all of baseline.go)")
 	storms := flag.String("storms", "rollout,nodeloss,hotkey,list", "`profiles`, or list for the initial list")
-	rate := flag.Int("pace", 5_000, "`events/s` of the paced rounds, which last 1 s; 0 for none")
 	rounds := flag.Int("rounds", 6, "interleaved rounds; below 4 no difference is testable")
 	out := flag.String("out", "", "results `folder` to create")
 	flag.Parse()
-	p, err := newPlan(strings.Split(*names, ","), strings.Split(*storms, ","), *rate)
+	p, err := newPlan(*names, strings.Split(*storms, ","))
 	switch {
 	case err != nil:
 	case *out == "":
@@ -75,73 +68,57 @@ func command(ctx context.Context) (code int) {
 
 // plan is the comparison of baselines, one for each storm.
 type plan struct {
-	baselines   []baseline
 	comparisons []lab.Comparison
 	plays       map[string]play // by the cell's name
 }
 
-// play is one cell's play: who plays what.
+// play is a round with its baseline.
 type play struct {
 	baseline
 	round.Request
 }
 
-func newPlan(names, storms []string, rate int) (*plan, error) {
+// newPlan plans the comparisons. All baselines guarantee the order of each key; that is what is checked.
+func newPlan(names string, storms []string) (*plan, error) {
+	all, err := baselinesOf(names)
+	if err != nil {
+		return nil, fmt.Errorf("-baselines: %w", err)
+	}
 	p := &plan{plays: map[string]play{}}
-	if rate < 0 || rate > maxEvents {
-		return nil, fmt.Errorf("-pace: %d (want 0 to %d)", rate, maxEvents)
-	}
-	for _, name := range names {
-		b, err := parseBaseline(name)
-		if err != nil {
-			return nil, fmt.Errorf("-baselines: %w", err)
-		}
-		p.baselines = append(p.baselines, b)
-	}
 	for _, name := range storms {
-		requests := []round.Request{{Storm: name, Pods: pods, Events: maxEvents}}
-		if rate > 0 {
-			requests = append(requests, round.Request{Storm: name, Pods: pods, Events: rate, Pace: pace.Rate(rate).Pace()})
-		}
+		request := round.Request{Storm: name, Pods: pods, Events: events}
 		if name == list {
-			requests = []round.Request{{Storm: "steady", Pods: listedPods}}
+			request = round.Request{Storm: "steady", Pods: listedPods}
 		} else if _, err := storm.NewProfile(name); err != nil {
 			return nil, fmt.Errorf("-storms: %w", err)
 		}
-		p.add(name, requests)
-	}
-	return p, nil
-}
-
-// add adds the comparison of a storm. All guarantee the order of each key; that is what is checked.
-func (p *plan) add(name string, requests []round.Request) {
-	c := lab.Comparison{Family: "deltafifo", Title: "informers of client-go's minors, storm " + name}
-	for i, b := range p.baselines {
-		for _, r := range requests {
-			r.Impl = b.impl()
+		c := lab.Comparison{Family: "deltafifo", Title: "informers of client-go's minors, storm " + name}
+		for i, b := range all {
 			cl := lab.Cell{
 				Name:       "Informer",
-				Labels:     lab.Labels{{Key: "impl", Value: b.label()}, {Key: "storm", Value: name}, {Key: "rate", Value: r.Pace.String()}},
+				Labels:     lab.Labels{{Key: "impl", Value: b.label()}, {Key: "storm", Value: name}, {Key: "rate", Value: lab.Unpaced}},
 				Guarantees: "order per key", Class: "order per key", Baseline: i == 0,
 				New: func() (lab.Workload, error) { return nil, errors.New("played by a program") },
 			}
 			c.Cells = append(c.Cells, cl)
-			p.plays[cl.BenchName()] = play{b, r}
+			p.plays[cl.BenchName()] = play{b, request}
 		}
+		p.comparisons = append(p.comparisons, c)
 	}
-	p.comparisons = append(p.comparisons, c)
+	return p, nil
 }
 
 // run builds the programs, plays the rounds and writes the results folder.
 func (p *plan) run(ctx context.Context, rounds int, dir string) error {
 	programs := map[string]string{}
-	for _, b := range p.baselines {
-		if programs[b.program()] == "" {
-			path, err := output(ctx, filepath.Join(programRoot, "scripts/program.sh"), b.program())
+	for _, is := range p.plays {
+		name := is.program()
+		if programs[name] == "" {
+			path, err := output(ctx, filepath.Join(programRoot, "scripts/program.sh"), name)
 			if err != nil {
 				return err
 			}
-			programs[b.program()] = path
+			programs[name] = path
 		}
 	}
 	revision, err := output(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
@@ -188,7 +165,7 @@ func (p play) playIn(ctx context.Context, program string) (cell.Result, error) {
 	cmd.Env = append(os.Environ(), p.env()...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &stderr
 	if err := cmd.Run(); err != nil {
-		return cell.Result{}, fmt.Errorf("%s: %w: %s", p.baseline, err, stderr.String())
+		return cell.Result{}, fmt.Errorf("%s: %w: %s", p.name, err, stderr.String())
 	}
 	return lab.ReadResult(&out)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -18,9 +17,8 @@ import (
 // listed and done: the fields are read after that.
 type handler struct {
 	events  []storm.Event
-	seen    []bool      // by sequence number
-	at      []time.Time // by sequence number, in paced rounds
-	newest  []uint64    // by key index
+	seen    []bool   // by sequence number
+	newest  []uint64 // by key index
 	initial int
 	handled int
 	broken  error         // of the first event that broke an invariant
@@ -28,15 +26,11 @@ type handler struct {
 	done    chan struct{} // closed after the last event
 }
 
-func newHandler(s *storm.Storm, stamped bool) handler {
-	h := handler{
+func newHandler(s *storm.Storm) handler {
+	return handler{
 		events: s.Events, seen: make([]bool, len(s.Events)+1), newest: make([]uint64, s.Keys), initial: s.Initial,
 		listed: make(chan struct{}), done: make(chan struct{}),
 	}
-	if stamped {
-		h.at = make([]time.Time, len(s.Events)+1)
-	}
-	return h
 }
 
 var _ cache.ResourceEventHandler = &handler{}
@@ -72,9 +66,6 @@ func (h *handler) handle(obj any, as watch.EventType) {
 		*newest = seq
 	}
 	h.seen[seq] = true
-	if h.at != nil {
-		h.at[seq] = time.Now()
-	}
 	h.handled++
 	if h.handled == h.initial {
 		close(h.listed)

@@ -55,7 +55,7 @@ func TestHandler(t *testing.T) {
 	} {
 		h := newHandler(&storm.Storm{Initial: 1, Keys: 1, Events: []storm.Event{
 			{Seq: 1, Type: watch.Added}, {Seq: 2, Type: watch.Modified}, {Seq: 3, Type: watch.Deleted},
-		}}, true)
+		}})
 		c.see(&h)
 		if !errors.Is(h.broken, c.want) || h.broken != nil && c.want == nil {
 			t.Errorf("%s: %v (want %v)", c.name, h.broken, c.want)

@@ -2,7 +2,7 @@
 // built with, and measures it as package lab does. It imports only what compiles with every
 // supported minor; feature gates are set by the environment (KUBE_FEATURE_…).
 //
-//  1. [Request] names the storm, the pace and the number of events.
+//  1. [Request] names the storm and the number of events.
 //  2. [Request.Play] builds the storm, plays a part of it as warm-up and then all of it.
 //  3. The check finds lost, duplicated and reordered events, and a final state that differs.
 package round
@@ -24,20 +24,15 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
-	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
 
-const (
-	// Handled is the latency of paced rounds.
-	Handled cell.Boundary = "intended→handled"
-	// UnitRetained is the growth of the live heap from the initial list to the last event, with
-	// the informer still running. The objects of the storm do not count: they live before.
-	UnitRetained = "retained-B"
-)
+// UnitRetained is the growth of the live heap from the initial list to the last event, with
+// the informer still running. The objects of the storm do not count: they live before.
+const UnitRetained = "retained-B"
 
 const (
-	window    = 128  // events in the channel of an unpaced watch, which is a closed loop
+	window    = 128  // events in the channel of the watch, which is a closed loop
 	warmUp    = 2000 // events after the initial list
 	seed      = 1    // of the storm
 	stallTime = 30 * time.Second
@@ -45,11 +40,9 @@ const (
 
 // Request is one round. Its JSON form is what the lab writes to the program.
 type Request struct {
-	Storm  string    `json:"storm"`  // profile
-	Pods   int       `json:"pods"`   // of the initial list
-	Events int       `json:"events"` // after the initial list; 0 measures the initial list
-	Pace   pace.Pace `json:"pace"`   // of the events
-	Impl   string    `json:"impl,omitempty"`
+	Storm  string `json:"storm"`  // profile
+	Pods   int    `json:"pods"`   // of the initial list
+	Events int    `json:"events"` // after the initial list; 0 measures the initial list
 }
 
 // Play plays the round. The error wraps the broken invariants of package lab.
@@ -68,25 +61,21 @@ func (r Request) Play(ctx context.Context) (cell.Result, error) {
 		s = s.AtLeast(n)
 	}
 	s = s.Fresh(false)
-	warm := workload{impl: r.Impl, storm: s.First(s.Initial + warmUp)}
+	warm := workload{storm: s.First(s.Initial + warmUp)}
 	if _, err := warm.playOnce(ctx, new(cell.Recorder)); err != nil {
 		return cell.Result{}, fmt.Errorf("warm-up: %w", err)
 	}
-	measured := workload{impl: r.Impl, storm: s.First(s.Initial + r.Events), pace: r.Pace}
+	measured := workload{storm: s.First(s.Initial + r.Events)}
 	return measured.playOnce(ctx, &cell.Recorder{Alone: true})
 }
 
 // workload is one play of a storm through an informer. A storm with nothing after the initial list
 // measures that list.
 type workload struct {
-	impl  string
 	storm *storm.Storm
-	pace  pace.Pace
 
 	informer cache.SharedIndexInformer
-	pacer    *pace.Pacer
 	stream   chan watch.Event // of the watch
-	released []time.Time      // by sequence number, in paced rounds
 	handler
 }
 
@@ -95,21 +84,11 @@ func (w *workload) playOnce(ctx context.Context, rec *cell.Recorder) (cell.Resul
 	return lab.PlayCell(ctx, []lab.Comparison{{Cells: []lab.Cell{c}}}, c.BenchName(), rec)
 }
 
-func (w *workload) Setup(context.Context) (err error) {
-	s := w.storm
-	events := s.Events[s.Initial:]
-	w.pacer = pace.On(w.pace.Schedule(pace.Score{Events: len(events), Seed: seed}))
-	room := window
-	if w.pacer.Paced() {
-		room = len(events) // An open loop: events wait for a slow informer.
-		w.released = make([]time.Time, len(s.Events)+1)
-	}
-	w.stream = make(chan watch.Event, room)
-	w.handler = newHandler(s, w.pacer.Paced())
-	if w.informer, err = newInformer(w.impl, w.listWatch(), s.Events[0].Object); err != nil {
-		return err
-	}
-	_, err = w.informer.AddEventHandler(&w.handler)
+func (w *workload) Setup(context.Context) error {
+	w.stream = make(chan watch.Event, window)
+	w.handler = newHandler(w.storm)
+	w.informer = cache.NewSharedIndexInformer(w.listWatch(), w.storm.Events[0].Object, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	_, err := w.informer.AddEventHandler(&w.handler)
 	return err
 }
 
@@ -147,7 +126,6 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	}
 	rec.Count(n, n)
 	rec.Note(UnitRetained, max(0, retained))
-	w.report(rec)
 	return nil
 }
 
@@ -161,24 +139,15 @@ func liveHeap() float64 {
 
 // play releases the events after the initial list.
 func (w *workload) play(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, w.pacer.Intended(len(w.storm.Events))+stallTime)
-	defer cancel()
-	w.pacer.Start(time.Now())
-	for i := range w.storm.Events[w.storm.Initial:] {
-		e := &w.storm.Events[w.storm.Initial+i]
-		err := w.pacer.Wait(ctx, i)
-		if w.released != nil {
-			w.released[e.Seq] = time.Now()
-		}
-		if err == nil {
-			select {
-			case w.stream <- watch.Event{Type: e.Type, Object: e.Object}:
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("%w: event %d was not taken: %w", lab.ErrLost, e.Seq, err)
+	timeout := time.NewTimer(stallTime)
+	defer timeout.Stop()
+	for _, e := range w.storm.Events[w.storm.Initial:] {
+		select {
+		case w.stream <- watch.Event{Type: e.Type, Object: e.Object}:
+		case <-timeout.C:
+			return fmt.Errorf("%w: event %d was not taken within %v", lab.ErrLost, e.Seq, stallTime)
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 	return nil
@@ -197,16 +166,6 @@ func (w *workload) await(ctx context.Context, done <-chan struct{}, what string)
 	}
 }
 
-// report reports the latencies and the lag of a paced round.
-func (w *workload) report(rec *cell.Recorder) {
-	for i := range len(w.released) - w.storm.Initial - 1 {
-		seq, due := w.storm.Initial+i+1, w.pacer.Intended(i)
-		intended := w.pacer.Started().Add(due)
-		rec.Latency(Handled, w.at[seq].Sub(intended))
-		rec.Lag(w.released[seq].Sub(intended), due)
-	}
-}
-
 // Check compares what the handler saw, and the store, with the storm.
 func (w *workload) Check() error {
 	stored := map[string]uint64{}
@@ -221,7 +180,7 @@ func (w *workload) Check() error {
 	return err
 }
 
-func (w *workload) Teardown() error { return w.pacer.Close() }
+func (w *workload) Teardown() error { return nil }
 
 // listWatch lists and watches the storm within the process. It supports WatchList. client-go v0.31 has
 // only the functions without a context.
