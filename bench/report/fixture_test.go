@@ -251,7 +251,7 @@ func scalings() []stats.Scaling {
 		peak := math.Sqrt((1 - sigma) / kappa)
 		s.Fit = &stats.USL{
 			Lambda: stats.Estimate{Value: lambda, Lo: lambda * 0.97, Hi: lambda * 1.04}, Sigma: stats.Estimate{Value: sigma, Lo: 0.18, Hi: 0.23},
-			Kappa: stats.Estimate{Value: kappa, Lo: kappa * 0.9, Hi: kappa * 1.1}, Peak: peak, PeakRate: at(peak), RMSE: 0.012, R2: 0.996,
+			Kappa: stats.Estimate{Value: kappa, Lo: kappa * 0.9, Hi: kappa * 1.1}, Peak: peak, PeakRate: at(peak), RMSE: 0.012,
 		}
 		out = append(out, s)
 	}

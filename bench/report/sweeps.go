@@ -111,7 +111,7 @@ func scalingTables(all []stats.Scaling) []*chart.Table {
 	}
 	varying, shared := splitLabels(rows)
 	measured := rowTable(titled("Scaling over "+over+", events/s", shared), varying)
-	fits := rowTable("Scaling over "+over+", the Universal Scalability Law", varying, "λ (of one)", "σ (contention)", "κ (coherency)", "peak at", "peak", "RMSE", "R²")
+	fits := rowTable("Scaling over "+over+", the Universal Scalability Law", varying, "λ (of one)", "σ (contention)", "κ (coherency)", "peak at", "peak", "RMSE")
 	ns := slices.Sorted(maps.Keys(points))
 	for _, n := range ns {
 		measured.Figures(over + "=" + strconv.FormatFloat(n, 'f', -1, 64))
@@ -132,7 +132,7 @@ func scalingTables(all []stats.Scaling) []*chart.Table {
 			fits.Legend = append(fits.Legend, fmt.Sprintf("%s: no fit: %s", strings.Join(name, " "), s.Why))
 		}
 	}
-	fits.Legend = append(fits.Legend, "In brackets 95 % intervals (bootstrap); (beyond): more than the largest measured number; RMSE: of the relative residuals.")
+	fits.Legend = append(fits.Legend, "In brackets 95 % intervals (bootstrap); (beyond): more than the largest measured number; RMSE: of the residuals relative to the curve.")
 	return []*chart.Table{measured, fits}
 }
 
@@ -140,7 +140,7 @@ func scalingTables(all []stats.Scaling) []*chart.Table {
 func fitCells(s stats.Scaling) []string {
 	u := s.Fit
 	if u == nil {
-		return slices.Repeat([]string{chart.None}, 7)
+		return slices.Repeat([]string{chart.None}, 6)
 	}
 	peak, rate := "none", chart.None
 	if u.Peak > 0 {
@@ -151,7 +151,7 @@ func fitCells(s stats.Scaling) []string {
 	}
 	return []string{
 		estimate(u.Lambda, chart.Decimal), estimate(u.Sigma, coefficient), estimate(u.Kappa, coefficient),
-		peak, rate, chart.Percent(u.RMSE), strconv.FormatFloat(u.R2, 'f', 3, 64),
+		peak, rate, chart.Percent(u.RMSE),
 	}
 }
 

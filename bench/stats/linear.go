@@ -35,13 +35,16 @@ func FitLinear(points []LinearPoint) (*Linear, error) {
 	for _, p := range points {
 		mean += p.Y / float64(len(points))
 	}
-	weight := func(y float64) float64 { // A Y near 0 must not rule.
-		return 1 / max(y, mean/100, math.SmallestNonzeroFloat32)
+	// root is the square root of a point's weight. A Y near 0 must not rule.
+	root := func(y float64) float64 { return 1 / math.Sqrt(max(y, mean/100, math.SmallestNonzeroFloat32)) }
+	rows, rights := make([][]float64, len(points)), make([]float64, len(points))
+	for i, p := range points {
+		for _, v := range append([]float64{1}, p.X...) {
+			rows[i] = append(rows[i], root(p.Y)*v)
+		}
+		rights[i] = root(p.Y) * p.Y
 	}
-	solution, inverse, ok := leastSquares(len(points), k, func(i int) ([]float64, float64, float64) {
-		p := points[i]
-		return append([]float64{1}, p.X...), p.Y, weight(p.Y)
-	})
+	solution, inverse, ok := leastSquares(rows, rights)
 	if !ok {
 		return nil, errors.New("no fit: the numbers do not vary by themselves")
 	}
@@ -51,8 +54,7 @@ func FitLinear(points []LinearPoint) (*Linear, error) {
 	}
 	free, sum := float64(len(points)-k), 0.0
 	for _, p := range points {
-		d := p.Y - l.at(p.X)
-		sum += weight(p.Y) * d * d
+		sum += math.Pow(root(p.Y)*(p.Y-l.at(p.X)), 2)
 	}
 	l.spread = math.Sqrt(sum / free)
 	l.t = moremath.InvCDF(moremath.TDist{V: free})((1 + Confidence) / 2)
@@ -84,77 +86,47 @@ func (l *Linear) Predict(x []float64) Estimate {
 	return Estimate{Value: y, Lo: y - half, Hi: y + half}
 }
 
-// leastSquares solves count weighted linear equations with k unknowns by the normal equations, and returns the inverse of
-// their matrix, too. It returns false for a singular system.
-func leastSquares(count, k int, equation func(i int) (row []float64, right, weight float64)) (solution []float64, inverse [][]float64, ok bool) {
-	normal, rights := square(k), make([]float64, k)
-	for i := range count {
-		row, right, weight := equation(i)
-		for a := range k {
-			for b := range k {
-				normal[a][b] += weight * row[a] * row[b]
-			}
-			rights[a] += weight * row[a] * right
-		}
-	}
-	if inverse, ok = invert(normal); !ok {
-		return nil, nil, false
-	}
-	solution = make([]float64, k)
+// leastSquares solves linear equations by the normal equations, and returns the inverse of their matrix, too. It returns
+// false for a singular system.
+func leastSquares(rows [][]float64, rights []float64) (solution []float64, inverse [][]float64, ok bool) {
+	k := len(rows[0])
+	normal, scale := make([][]float64, k), make([]float64, k) // the matrix and, beside it, the unit matrix
 	for a := range k {
-		for b := range k {
-			solution[a] += inverse[a][b] * rights[b]
+		normal[a] = make([]float64, 2*k)
+		normal[a][k+a] = 1
+		for _, row := range rows {
+			for b, v := range row {
+				normal[a][b] += row[a] * v
+			}
 		}
+		scale[a] = math.Sqrt(normal[a][a])
 	}
-	return solution, inverse, true
-}
-
-func square(k int) [][]float64 {
-	m := make([][]float64, k)
-	for i := range m {
-		m[i] = make([]float64, k)
-	}
-	return m
-}
-
-// invert inverts a positive definite matrix, which it scales to a diagonal of 1: a column may be 10⁶ times another. It
-// returns false for a singular one, and changes m.
-func invert(m [][]float64) ([][]float64, bool) {
-	k := len(m)
-	scale := make([]float64, k)
-	out := square(k)
-	for i := range m {
-		if scale[i] = math.Sqrt(m[i][i]); !(scale[i] > 0) {
-			return nil, false
+	for i := range k { // Gauss-Jordan elimination; a positive definite matrix needs no pivoting.
+		pivot := normal[i][i]
+		// The diagonal is scaled to 1: a column may be 10⁶ times another.
+		if !(pivot > 1e-14*scale[i]*scale[i]) {
+			return nil, nil, false
 		}
-		out[i][i] = 1
-	}
-	for i := range m {
-		for j := range m {
-			m[i][j] /= scale[i] * scale[j]
+		for l := range normal[i] {
+			normal[i][l] /= pivot
 		}
-	}
-	for i := range m { // Gauss-Jordan elimination; a positive definite matrix needs no pivoting.
-		pivot := m[i][i]
-		if pivot < 1e-14 {
-			return nil, false
-		}
-		for l := range k {
-			m[i][l], out[i][l] = m[i][l]/pivot, out[i][l]/pivot
-		}
-		for j := range m {
-			factor := m[j][i]
-			for l := range k {
+		for j := range k {
+			factor := normal[j][i]
+			for l := range normal[j] {
 				if j != i {
-					m[j][l], out[j][l] = m[j][l]-factor*m[i][l], out[j][l]-factor*out[i][l]
+					normal[j][l] -= factor * normal[i][l]
 				}
 			}
 		}
 	}
-	for i := range out {
-		for j := range out {
-			out[i][j] /= scale[i] * scale[j]
+	solution = make([]float64, k)
+	for a := range k {
+		inverse = append(inverse, normal[a][k:])
+		for i, row := range rows {
+			for b, v := range row {
+				solution[a] += inverse[a][b] * v * rights[i]
+			}
 		}
 	}
-	return out, true
+	return solution, inverse, true
 }

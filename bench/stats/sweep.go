@@ -82,8 +82,7 @@ type USL struct {
 	Kappa    Estimate `json:"kappa"`              // coherency: the cost of agreement between workers
 	Peak     float64  `json:"peak,omitempty"`     // N of the highest throughput; 0 if there is none, as Kappa is 0
 	PeakRate float64  `json:"peakRate,omitempty"` // throughput at Peak, in events/s
-	RMSE     float64  `json:"rmse"`               // root mean square error, relative to the medians
-	R2       float64  `json:"r2"`                 // share of the medians' variance that the fit explains
+	RMSE     float64  `json:"rmse"`               // root mean square error, relative to the curve
 }
 
 // Estimate is a fitted parameter with its 95 % confidence interval.
