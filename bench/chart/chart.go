@@ -100,18 +100,12 @@ func markPath(x, y float64, form int) string {
 // Key draws the mark of a series for a legend. Screen readers skip it, because
 // the name is next to it.
 func Key(s Style) template.HTML {
-	return key(func(p *picture) {
-		p.group("series "+s.class(), "", func() {
-			p.line(1, 6, 25, 6, "curve")
-			p.f(`<path d="%s" class="pt"></path>`, markPath(13, 6, s.Form))
-		})
-	})
-}
-
-func key(draw func(*picture)) template.HTML {
 	p := &picture{}
 	p.f(`<svg class="key" viewBox="0 0 26 12" aria-hidden="true" focusable="false">`)
-	draw(p)
+	p.group("series "+s.class(), "", func() {
+		p.line(1, 6, 25, 6, "curve")
+		p.f(`<path d="%s" class="pt"></path>`, markPath(13, 6, s.Form))
+	})
 	p.f("</svg>")
 	return template.HTML(p.b.String())
 }

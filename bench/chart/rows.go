@@ -1,9 +1,6 @@
 package chart
 
-import (
-	"fmt"
-	"html/template"
-)
+import "fmt"
 
 // Layout of [Rows]. Names are above the bars, so that narrow screens show them completely.
 const (
@@ -86,61 +83,31 @@ type Sample struct {
 
 func (s Sample) bounded() bool { return s.Lo != 0 || s.Hi != 0 }
 
-// Verdict on a figure is the form of its mark in an [Interval].
-type Verdict uint8
-
-// The verdicts.
-const (
-	Sure     Verdict = iota // circle
-	Noisy                   // hollow diamond
-	Untested                // hollow triangle: too few rounds for a test
-	Missing                 // cross: no figure
-)
-
-func (v Verdict) path(x, y float64) string {
-	if v == Missing {
-		return fmt.Sprintf("M%s %sl8 8m0 -8l-8 8", coord(x-4), coord(y-4))
-	}
-	return markPath(x, y, []int{0, 3, 2}[v])
-}
-
-func (v Verdict) class() string {
-	if v == Sure {
-		return "mark"
-	}
-	return "mark hollow"
-}
-
-// VerdictKey draws the mark of a verdict for a legend.
-func VerdictKey(v Verdict) template.HTML {
-	return key(func(p *picture) { p.f(`<path d="%s" class="%s"/>`, v.path(13, 6), v.class()) })
-}
-
 // IntervalColumns are the table's columns for rows of [Interval].
 func IntervalColumns(a Axis) []string { return []string{a.Label, "from", "to", "note"} }
 
-// Interval shows a figure as a mark in the form of its verdict, and its interval as a line. In [Rows]
-// with a Rule a bar goes from there to the mark. A row whose figure the axis lacks has a cross at the left.
-func Interval(r Row, a Axis, s Sample, v Verdict, tip string) Row {
+// Interval shows a figure as a mark, which may be hollow, and its interval as a line. In [Rows] with a
+// Rule a bar goes from there to the mark. A row whose figure the axis lacks has its note alone.
+func Interval(r Row, a Axis, s Sample, hollow bool, tip string) Row {
 	r.cells = []string{None, None, None, r.Note}
 	if a.lacks(s.Median) || s.Median == 0 {
-		v = Missing
-	} else {
-		r.values, r.end, r.cells[0] = []float64{s.Median}, s.Median, a.Format(s.Median)
-		if s.bounded() {
-			r.values = append(r.values, s.Lo, s.Hi)
-			r.cells[1], r.cells[2] = a.Format(s.Lo), a.Format(s.Hi)
-		}
+		return r
+	}
+	r.values, r.end, r.cells[0] = []float64{s.Median}, s.Median, a.Format(s.Median)
+	if s.bounded() {
+		r.values = append(r.values, s.Lo, s.Hi)
+		r.cells[1], r.cells[2] = a.Format(s.Lo), a.Format(s.Hi)
+	}
+	class := "mark pt"
+	if hollow {
+		class = "mark hollow pt"
 	}
 	r.draw = func(p *picture, x scale, y float64) {
-		mid, at := y+barHeight/2, float64(rowsLeft+6)
-		if v != Missing {
-			at = x.at(s.Median)
-			if s.bounded() { // The interval has a line at each end.
-				p.f(`<path class="interval" d="M%s %sH%sM%[1]s %[4]sv8M%[3]s %[4]sv8"/>`, coord(x.at(s.Lo)), coord(mid), coord(x.at(s.Hi)), coord(mid-4))
-			}
+		mid := y + barHeight/2
+		if s.bounded() { // The interval has a line at each end.
+			p.f(`<path class="interval" d="M%s %sH%sM%[1]s %[4]sv8M%[3]s %[4]sv8"/>`, coord(x.at(s.Lo)), coord(mid), coord(x.at(s.Hi)), coord(mid-4))
 		}
-		p.figure("path", fmt.Sprintf(`d="%s" class="%s pt"`, v.path(at, mid), v.class()), r.Name+": "+tip)
+		p.figure("path", fmt.Sprintf(`d="%s" class="%s"`, markPath(x.at(s.Median), mid, 0), class), r.Name+": "+tip)
 	}
 	return r
 }

@@ -17,9 +17,7 @@ func drawn(all []*summary) []*summary {
 		switch {
 		case s.best != nil:
 			s.Panel.drawGains(withBase(s.rows), *s.best)
-		case len(s.knees) > 0:
-			s.Panel.drawHeld(s.knees, s.base)
-		case slices.ContainsFunc(s.rows, func(r row) bool { return !r.baseline }):
+		case len(s.knees) == 0 && slices.ContainsFunc(s.rows, func(r row) bool { return !r.baseline }):
 			s.Panel.drawGains(s.rows, s.rows[0])
 		}
 	}
@@ -48,12 +46,9 @@ func (p *panel) drawGains(rows []row, best row) {
 		c.Rows = append(c.Rows, gainRow(r, along, unit))
 	}
 	p.add(c, figure{Kind: "answer", Title: "Ratio to " + base,
-		Caption: "A bar goes from the baseline, 1×, to the ratio: to the right is better. The line through its end is the 95 % confidence interval."},
+		Caption: "A bar goes from the baseline, 1×, to the ratio: to the right is better. The line through its end is the 95 % confidence interval. " + hollow},
 		"Ratio of each variant to the baseline on a logarithmic axis, as a bar from 1 with its interval.")
 	p.drawP99(rows)
-	for v, name := range []string{"valid", "noisy", tooFew, "no figure"} {
-		p.Marks = append(p.Marks, series{Name: name, Key: chart.VerdictKey(chart.Verdict(v))})
-	}
 }
 
 // gainRow shows the gain of a row, with the words of the summary's table.
@@ -65,30 +60,21 @@ func gainRow(r row, along chart.Axis, unit string) chart.Row {
 	}
 	var s chart.Sample
 	g := r.gain()
-	form := formOf(!r.broken() && len(r.fast) > 0, g.against, r.throughput)
 	switch {
-	case form == chart.Missing:
+	case r.broken() || len(r.fast) == 0:
 	case r.baseline:
 		s.Median = 1
-	case g.missing != "" || g.unit != unit:
-		form = chart.Missing
-	default:
+	case g.missing == "" && g.unit == unit:
 		s = chart.Sample{Median: g.Ratio, Lo: g.Lo, Hi: g.Hi}
 	}
-	return chart.Interval(line, along, s, form, line.Note+", "+r.verdict(0))
+	return chart.Interval(line, along, s, uncertain(g.against, r.throughput), line.Note+", "+r.verdict(0))
 }
 
-// formOf returns the form of a mark, by the verdict of its cell.
-func formOf(has bool, base against, c *lab.CellResult) chart.Verdict {
-	switch {
-	case !has:
-		return chart.Missing
-	case base.missing == "" && !base.Testable:
-		return chart.Untested
-	case c.Verdict.Status == lab.Noisy:
-		return chart.Noisy
-	}
-	return chart.Sure
+// hollow explains the marks of [uncertain] figures.
+const hollow = "A hollow mark is noisy, or has too few rounds to tell."
+
+func uncertain(base against, c *lab.CellResult) bool {
+	return base.missing == "" && !base.Testable || c.Verdict.Status == lab.Noisy
 }
 
 // drawP99 draws p99 at a fixed rate.
@@ -119,7 +105,7 @@ func (p *panel) drawP99(rows []row) {
 			}
 			s.Lo, s.Hi = r.p99Range()
 		}
-		c.Rows = append(c.Rows, chart.Interval(line, along, s, formOf(r.hasP99(), r.against(stats.UnitP99), r.latency), line.Note))
+		c.Rows = append(c.Rows, chart.Interval(line, along, s, uncertain(r.against(stats.UnitP99), r.latency), line.Note))
 	}
 	p.add(c, figure{Kind: "tail", Title: "Latency at a fixed rate",
 		Caption: "Left is better. p99 of all rounds; the line goes from the smallest round to the largest."},
@@ -164,30 +150,4 @@ func compareKnees(knees []stats.Knee, rows []row) sentence {
 	lo, hi := best.Interval()
 	s.Same = from > 0 && to > 0 && lo > 0 && hi > 0 && lo <= to && from <= hi
 	return s
-}
-
-// drawHeld draws the highest rate within the objective of each variant.
-func (p *panel) drawHeld(knees []stats.Knee, base string) {
-	along := chart.Axis{Label: "events/s within " + objective(knees[0]), Log: true, Format: chart.Count}
-	c := chart.Rows{Axis: along, Columns: chart.IntervalColumns(along)}
-	for _, k := range knees {
-		line := chart.Row{Name: k.Impl, Style: chart.Of(k.Impl), Note: "none"}
-		s, form := chart.Sample{Median: k.Held}, chart.Sure
-		if lo, hi := k.Interval(); lo > 0 && hi > 0 {
-			s.Lo, s.Hi = lo, hi
-		}
-		if k.Held > 0 {
-			line.Note = chart.Decimal(k.Held)
-		}
-		if k.Impl == base {
-			line.Note += "  baseline"
-		}
-		if k.Limit != "latency" {
-			line.Note, form = line.Note+", limit: "+k.Limit, chart.Untested
-		}
-		c.Rows = append(c.Rows, chart.Interval(line, along, s, form, line.Note+" events/s"))
-	}
-	p.add(c, figure{Kind: "answer", Title: "Highest rate within " + objective(knees[0]),
-		Caption: "Right is better. The line goes from the rate that all rounds hold to the one that none holds. A hollow mark may hold more."},
-		"The highest rate at which each variant holds the objective, on a logarithmic axis.")
 }

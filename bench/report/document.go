@@ -42,13 +42,11 @@ type section struct {
 	Command string
 }
 
-// panel holds the charts of comparable cells. Its legend switches series in all of them. Marks
-// explains the forms of marks.
+// panel holds the charts of comparable cells. Its legend switches series in all of them.
 type panel struct {
 	ID, Title string
 	Notes     []string
 	Legend    []series
-	Marks     []series
 	Figures   []figure
 }
 

@@ -46,7 +46,7 @@ func TestHTMLShowsRun(t *testing.T) {
 	}
 	got := figuresOf(page)
 	for kind, want := range map[string]int{
-		"answer": 2, "tail": 2, "rate": 1, "stages": 2, "scaling": 2,
+		"answer": 1, "tail": 2, "rate": 1, "stages": 2, "scaling": 2,
 	} {
 		if got[kind] != want {
 			t.Errorf("%d charts of kind %s, want %d", got[kind], kind, want)

@@ -51,7 +51,6 @@ type summary struct {
 	title    string       // such as "informer over HTTP"
 	best     *row         // with the largest gain; nil if no row has one
 	knees    []stats.Knee // of a search for knees
-	base     string       // the variant that the sentence compares with
 	Sentence string
 	Panel    panel // charts of the first screen
 }
@@ -71,7 +70,7 @@ func (o run) summaries() (out []*summary) {
 			_, s.title, _ = strings.Cut(subject, " ")
 			said := s.compare(c.rows)
 			said.Subject = subject + s.settings(c)
-			s.Sentence, s.base = said.String(), said.Base
+			s.Sentence = said.String()
 			if said.Best != "" || len(s.knees) > 0 || slices.ContainsFunc(s.rows, func(r row) bool { return r.base != nil }) {
 				out = append(out, s)
 			} else {

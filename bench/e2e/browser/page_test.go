@@ -22,7 +22,7 @@ import (
 // 1200 px nothing is cut off, even with all tables open, and every chart names its axes.
 func TestFirstScreen(t *testing.T) {
 	b := open(t, fixture(t, 0), chromedp.EmulateViewport(1200, 900))
-	seen := eval[string](b, `[...document.querySelectorAll("#answer p, #answer text, #answer .marks li")].filter(e => {
+	seen := eval[string](b, `[...document.querySelectorAll("#answer p, #answer text")].filter(e => {
 		const r = e.getBoundingClientRect(); return r.height > 0 && r.bottom < innerHeight;
 	}).map(e => e.textContent).join("\n")`)
 	for _, want := range []string{"on ring handles 6.8 times the events per CPU second", "6.81× (6.81–6.81×)", "noisy", "lost"} {
