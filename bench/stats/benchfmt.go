@@ -67,30 +67,23 @@ const guaranteesKey, verdictKey = "guarantees", "verdict"
 
 // Write writes one replicate: a round, or the rounds of one process ([Replicate]). The name has
 // neither "Benchmark" nor the GOMAXPROCS suffix, such as "DeltaFIFO/impl=cond", and must pass
-// [CheckName]. Iterations are the events. Metadata of the units of every measurement is at the head of
-// the file. The better direction of a workload's notes is not declared.
+// [CheckName]. Iterations are the events.
 func (w *Writer) Write(name string, rounds ...cell.Result) error {
 	iterations := 0
 	for _, r := range rounds {
 		iterations += int(min(r.EventsIn, math.MaxInt))
 	}
-	better := func(unit string) Direction {
-		if directed(unit) {
-			return Better(unit)
-		}
-		return Unknown
-	}
-	return w.write(name, iterations, w.cell, fixedUnits, Replicate(rounds), better)
+	return w.write(name, iterations, w.cell, Replicate(rounds), Better)
 }
 
 // WriteValues writes a replicate of another kind: its values with their units, of which less is better. The
 // name is as in [Writer.Write].
 func (w *Writer) WriteValues(name string, iterations int, values []Value) error {
-	return w.write(name, iterations, nil, nil, values, func(string) Direction { return Lower })
+	return w.write(name, iterations, nil, values, func(string) Direction { return Lower })
 }
 
-// write writes a line, and before it the metadata of the units and of those of the values.
-func (w *Writer) write(name string, iterations int, config []benchfmt.Config, units []string, values []Value, better func(unit string) Direction) error {
+// write writes a line, and before it the metadata of its new units.
+func (w *Writer) write(name string, iterations int, config []benchfmt.Config, values []Value, better func(unit string) Direction) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
@@ -99,20 +92,16 @@ func (w *Writer) write(name string, iterations int, config []benchfmt.Config, un
 		name += fmt.Sprintf("-%d", procs)
 	}
 	res := &benchfmt.Result{Config: slices.Concat(w.file, config), Name: benchfmt.Name(name), Iters: iterations}
-	units = slices.Clip(units)
 	for _, v := range values {
-		units = append(units, v.Unit)
 		res.Values = append(res.Values, benchfmt.Value{Value: v.Value, Unit: v.Unit})
-	}
-	for _, unit := range units {
-		direction := better(unit)
-		if w.described[unit] || direction == Unknown {
+		direction := better(v.Unit)
+		if w.described[v.Unit] || direction == Unknown {
 			continue
 		}
-		w.described[unit] = true
-		_, tidy := benchunit.Tidy(1, unit)
+		w.described[v.Unit] = true
+		_, tidy := benchunit.Tidy(1, v.Unit)
 		meta := &benchfmt.UnitMetadata{
-			UnitMetadataKey: benchfmt.UnitMetadataKey{Unit: tidy, Key: "better"}, OrigUnit: unit, Value: string(direction),
+			UnitMetadataKey: benchfmt.UnitMetadataKey{Unit: tidy, Key: "better"}, OrigUnit: v.Unit, Value: string(direction),
 		}
 		if err := w.out.Write(meta); err != nil {
 			return err

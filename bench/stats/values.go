@@ -53,35 +53,25 @@ var fixedUnits = []string{
 	UnitP50, UnitP90, UnitP99, UnitP999, UnitMax, UnitLagP99, UnitLateness,
 }
 
-// addedUnits are units of some measurements.
-var addedUnits = []string{UnitCPUWithGC, UnitGCPauseMax, UnitPeakHeap, UnitHeapGrowth, UnitPeakRSS}
-
 // neutral are units without a better direction, or outside the variant's influence.
 var neutral = []string{UnitDeltasPerEvent, UnitSteal}
 
 // quantileUnits are the units of a boundary's quantiles.
 var quantileUnits = []string{UnitP50, UnitP90, UnitP99, UnitP999, UnitMax}
 
-// directed reports whether [Values] writes the unit and it has a better direction.
-func directed(unit string) bool {
-	return slices.Contains(fixedUnits, unit) || slices.Contains(addedUnits, unit) ||
-		slices.ContainsFunc(quantileUnits, func(q string) bool { return strings.HasSuffix(unit, "-"+q) })
-}
-
 // Direction is the better direction of a unit.
 type Direction string
 
-// The directions. Unknown is for notes with a unit of another form.
+// The directions. Unknown is for units of another form.
 const (
 	Lower   Direction = "lower"
 	Higher  Direction = "higher"
 	Unknown Direction = ""
 )
 
-// Better returns the better direction of a unit. For units that are not from [Values],
-// the form decides. Rates ("reads/s") are better higher. Times, bytes and costs per
-// operation or event ("list-ns", "B/queued-event", "cycles/op") are better lower.
-// Others are unknown. It accepts both "p99-ns" and benchstat's "p99-sec".
+// Better returns the better direction of a unit, by its form. Rates ("reads/s") are better higher.
+// Times, bytes and costs per operation or event ("list-ns", "B/queued-event", "cycles/op") are better
+// lower. Others are unknown. It accepts both "p99-ns" and benchstat's "p99-sec".
 func Better(unit string) Direction {
 	count, per, _ := strings.Cut(unit, "/")
 	last := count[strings.LastIndexByte(count, '-')+1:]
@@ -90,7 +80,7 @@ func Better(unit string) Direction {
 		return Unknown
 	case per == "s" || per == "sec":
 		return Higher
-	case directed(unit), last == "ns", last == "sec", last == "B", per == "op", per == "event":
+	case unit == UnitGCs, unit == UnitLateness, last == "ns", last == "sec", last == "B", per == "op", per == "event":
 		return Lower
 	}
 	return Unknown
