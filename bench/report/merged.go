@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"watchlab/bench/chart"
 	"watchlab/bench/lab"
@@ -24,39 +25,24 @@ func partial(o *lab.Outcome) string {
 
 // shares returns the section of the shares of a merged run.
 func shares(m *lab.Merged) section {
-	var nodes, kinds []string
-	waited := false
+	var nodes []string
 	for _, s := range m.Shares {
 		nodes = append(nodes, s.Node)
-		kinds = append(kinds, fmt.Sprintf("%s, %s, GOMAXPROCS %d", cmp.Or(s.CPU, chart.None), lab.Plural(s.Cores, "core"), s.GOMAXPROCS))
-		waited = waited || s.Starts > 0
 	}
-	nodes, kinds = distinct(nodes), distinct(kinds)
 	intro := "Merged from " + m.String()
-	if len(nodes) > 0 {
+	if nodes = distinct(nodes); len(nodes) > 0 {
 		intro += " on " + lab.Plural(len(nodes), "node")
 	}
 	intro += ": counts and distributions are those of all events; events/s are all events over the time of the slowest share."
-
 	shown := m.Shares
 	if len(shown) > mostShares {
 		shown = slices.SortedStableFunc(slices.Values(shown), func(a, b lab.MergedShare) int { return cmp.Compare(b.Late, a.Late) })[:mostShares]
-		slices.SortFunc(shown, func(a, b lab.MergedShare) int { return a.Index - b.Index })
 	}
 	t := shareTable(shown)
-	remark := func(format string, args ...any) { t.Legend = append(t.Legend, fmt.Sprintf(format, args...)) }
-	if len(kinds) > 1 {
-		remark("The shares ran on %d kinds of machines: %s.", len(kinds), strings.Join(kinds[:min(len(kinds), 4)], "; "))
-	}
 	if n := len(m.Shares); len(shown) < n {
-		remark("Of %d shares, the %d latest are shown; the others are in %s.", n, len(shown), lab.RunFile)
+		t.Legend = append(t.Legend, fmt.Sprintf("Of %d shares, the %d latest are shown; the others are in %s.", n, len(shown), lab.RunFile))
 	}
-	switch {
-	case waited:
-		remark("together: plays that started at a barrier, and those of them without all shares; latest: the largest delay after the common start, by the share's clock.")
-	case m.Of > 1:
-		remark("The shares did not wait for each other: their measurements do not overlap in time.")
-	}
+	t.Legend = append(t.Legend, "together: plays that started at a barrier, and those of them without all shares; latest: the largest delay after the common start, by the share's clock.")
 	return section{ID: "shares", Heading: "Shares", Intro: intro, Tables: []*chart.Table{t}}
 }
 
@@ -79,7 +65,7 @@ func shareTable(shares []lab.MergedShare) *chart.Table {
 		if s.Interrupted {
 			ended = "interrupted"
 		}
-		t.Add(fmt.Sprint(s.Index), cmp.Or(s.Pod, chart.None), cmp.Or(s.Node, chart.None), fmt.Sprint(s.Attempt), wallTime(s.Spent), together, late, steal, ended)
+		t.Add(fmt.Sprint(s.Index), cmp.Or(s.Pod, chart.None), cmp.Or(s.Node, chart.None), fmt.Sprint(s.Attempt), duration.HumanDuration(s.Spent), together, late, steal, ended)
 	}
 	return t
 }
