@@ -22,7 +22,7 @@ func charts() map[string]Chart {
 	return map[string]Chart{
 		"lines": Lines{X: a, Y: Axis{Label: "y", Log: true, Format: plain}, Curves: []Curve{
 			{Name: nasty, Path: true, Points: []Point{{X: 1, Y: 10, Mark: true, Tip: nasty, Lo: 5, Hi: 20}, {X: 2, Y: 0}, {X: 3, Y: 1000, Mark: true}}},
-			{Name: "b", Style: Style{Colour: 13, Form: 3, Dashed: true}, Path: true, Step: true, Points: []Point{{X: 1, Y: math.NaN()}, {X: 2, Y: 7, Mark: true}}},
+			{Name: "b", Style: Style{Colour: 13, Form: 3, Dashed: true}, Path: true, Points: []Point{{X: 1, Y: math.NaN()}, {X: 2, Y: 7, Mark: true}}},
 		}},
 		"intervals": Rows{Axis: logs, Rule: 1, Columns: IntervalColumns(logs), Rows: []Row{
 			Interval(named, logs, Sample{Median: 2, Lo: 1.5, Hi: 3}, true, nasty), Interval(Row{Name: "none", Note: "invalid"}, logs, Sample{}, false, nasty),

@@ -33,10 +33,8 @@ type Curve struct {
 	Name   string
 	Style  Style
 	Points []Point
-	// Path draws a line through the points. Step draws each value from the X of the previous point on.
-	Path, Step bool
-	// Dots draws each point.
-	Dots bool
+	Path   bool // draws a line through the points
+	Dots   bool // draws each point
 }
 
 // Point is one point of a curve.
@@ -143,11 +141,7 @@ func (c Lines) curve(p *picture, s Curve, x, y scale) {
 	}
 	path := "M" + coord(x.at(points[0].X)) + " " + coord(y.at(points[0].Y))
 	for _, q := range points[1:] {
-		if s.Step {
-			path += "V" + coord(y.at(q.Y)) + "H" + coord(x.at(q.X))
-		} else {
-			path += "L" + coord(x.at(q.X)) + " " + coord(y.at(q.Y))
-		}
+		path += "L" + coord(x.at(q.X)) + " " + coord(y.at(q.Y))
 	}
 	p.group("series "+s.Style.class(), s.Name, func() {
 		if s.Path {

@@ -154,12 +154,7 @@ func drawRequests(p *panel, c chart.Lines, play *controller.Play, title string) 
 		if slot < 0 {
 			slot = len(verbs)
 		}
-		points := pointsOf(s, 1, chart.Number)
-		for i := range points {
-			points[i].X++ // A step goes back to the point before.
-		}
-		points = slices.Insert(points, 0, chart.Point{X: 0, Y: points[0].Y})
-		c.Curves = append(c.Curves, chart.Curve{Name: s.Client, Style: chart.Nth(slot), Path: true, Step: true, Points: points})
+		c.Curves = append(c.Curves, chart.Curve{Name: s.Client, Style: chart.Nth(slot), Path: true, Points: pointsOf(s, 1, chart.Number)})
 		f.Parts = append(f.Parts, part{s.Client, chart.Nth(slot).Colour})
 	}
 	p.add(c, f, "Requests a second over the time of the storm, a line for each verb.")
