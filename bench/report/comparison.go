@@ -63,7 +63,7 @@ func (c comparison) section(id string, o *lab.Outcome) section {
 func (c comparison) figures() *chart.Table {
 	t := rowTable("Figures", c.varying)
 	t.Words("guar.")
-	t.Figures("events/s", "95 % interval", "ratio", "interval", "CPU/ev", "per CPU", "interval")
+	t.Figures("events/s", "ratio", "interval", "CPU/ev", "per CPU", "interval")
 	t.Words("verdict")
 	t.Figures("at rate", "p50", "p99", "p99.9", "p99 ratio")
 	var guarantees, boundaries []string
@@ -73,7 +73,7 @@ func (c comparison) figures() *chart.Table {
 	guarantees = distinct(guarantees)
 	for _, r := range c.rows {
 		t.Add(slices.Concat(rowName(r, c.varying), []string{
-			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast), interval(r.fast),
+			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast),
 			r.ratio(stats.UnitEventsPerSec), span(r.against(stats.UnitEventsPerSec).Comparison), r.median(r.cpu(), chart.Nanoseconds),
 		}, r.gainFigures(r.base, r.baseline, perCPU), []string{r.verdict(c.rounds)}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {

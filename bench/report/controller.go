@@ -18,7 +18,9 @@ import (
 
 // WriteController writes report.md and report.html of a controller's run into its results folder.
 func WriteController(dir string, o *controller.Result) error {
-	return writeForms(dir, lab.ReplaceFile, func(w io.Writer) error { return ControllerMarkdown(w, o) }, func(w io.Writer) error { return ControllerHTML(w, o) })
+	return errors.Join(
+		lab.ReplaceFile(filepath.Join(dir, lab.ReportFile), func(w io.Writer) error { return ControllerMarkdown(w, o) }),
+		lab.ReplaceFile(filepath.Join(dir, HTMLFile), func(w io.Writer) error { return ControllerHTML(w, o) }))
 }
 
 // StepSummary appends the Markdown of a controller's run to the summary of a step in a GitHub workflow, if this is one.
@@ -37,35 +39,21 @@ func StepSummary(o *controller.Result) error {
 // ControllerText writes the answer, the verdicts with the evidence of failures, the smallest fault plan, the
 // comparison and the figures.
 func ControllerText(w io.Writer, o *controller.Result) error {
-	return writeController(w, o, "controller.txt")
+	return write(w, o, newControllerDocument, textForms.Lookup("controller.txt"), false)
 }
 
-// ControllerMarkdown writes report.md of a controller's run: the answer, the verdicts with the evidence of
-// failures, the smallest fault plan, and the figures.
+// ControllerMarkdown writes report.md of a controller's run, as [ControllerText].
 func ControllerMarkdown(w io.Writer, o *controller.Result) error {
-	return writeController(w, o, "controller.md")
-}
-
-func writeController(w io.Writer, o *controller.Result, form string) error {
-	d, err := newControllerDocument(o)
-	if err != nil {
-		return err
-	}
-	return execute(w, textForms.Lookup(form), d)
+	return write(w, o, newControllerDocument, textForms.Lookup("controller.md"), false)
 }
 
 // ControllerHTML writes the run of a controller as one self-contained page; see [HTML]. Its charts show one
 // play of each fault plan and program over time.
 func ControllerHTML(w io.Writer, o *controller.Result) error {
-	d, err := newControllerDocument(o)
-	if err != nil {
-		return err
-	}
-	d.Sections = slices.Insert(d.Sections, d.charted, controllerCharts(o))
-	return execute(w, htmlPage, d)
+	return write(w, o, newControllerDocument, htmlPage, true)
 }
 
-func newControllerDocument(o *controller.Result) (*document, error) {
+func newControllerDocument(o *controller.Result, charts bool) (*document, error) {
 	env := &lab.Outcome{Env: o.Env, Started: o.Env.Started}
 	d := &document{
 		Title: subject(o) + " under " + o.Spec.Played(), Started: startOf(env), Subtitle: subtitle(env), Commit: commit(env),
@@ -85,8 +73,9 @@ func newControllerDocument(o *controller.Result) (*document, error) {
 	if len(o.Compared) > 0 {
 		d.Sections = append(d.Sections, section{ID: "compared", Heading: "Comparison", Tables: []*chart.Table{compareTable(o)}})
 	}
-	d.Sections = filled(d.Sections)
-	d.charted = len(d.Sections)
+	if charts {
+		d.Sections = append(d.Sections, controllerCharts(o))
+	}
 	groups := groupPlays(o)
 	d.Sections = append(d.Sections,
 		section{ID: "figures", Heading: "Figures", Tables: []*chart.Table{playsTable(o, groups)}},
@@ -96,11 +85,11 @@ func newControllerDocument(o *controller.Result) (*document, error) {
 	return d, nil
 }
 
-// filled returns the sections with a table or a command, without tables that have no row.
+// filled returns the sections with content, without tables that have no row.
 func filled(sections []section) (out []section) {
 	for _, s := range sections {
 		s.Tables = slices.DeleteFunc(s.Tables, func(t *chart.Table) bool { return len(t.Rows) == 0 })
-		if len(s.Tables) > 0 || s.Command != "" {
+		if len(s.Tables)+len(s.Panels) > 0 || s.Command != "" {
 			out = append(out, s)
 		}
 	}
@@ -110,20 +99,10 @@ func filled(sections []section) (out []section) {
 // subject names the program under test.
 func subject(o *controller.Result) string {
 	if n := len(o.Spec.Programs); n > 0 && len(o.Spec.Programs[n-1].Command) > 0 {
-		command := o.Spec.Programs[n-1].Command
-		for _, word := range strings.Fields(strings.Join(command, " ")) {
-			name := filepath.Base(word)
-			if !slices.Contains(starters, name) && !strings.HasPrefix(word, "-") && !strings.Contains(word, "=") {
-				return name
-			}
-		}
-		return filepath.Base(command[0])
+		return filepath.Base(o.Spec.Programs[n-1].Command[0])
 	}
 	return "attached controller"
 }
-
-// starters are programs that start others.
-var starters = []string{"sh", "bash", "env", "exec", "nice", "go", "run"}
 
 // playGroup holds the rounds of one program with one fault plan.
 type playGroup struct {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
@@ -29,7 +31,6 @@ type document struct {
 	Commit      string
 	Command     string
 	BenchFile   string
-	charted     int // index of the section before which the charts of a controller belong
 }
 
 // section is a comparison, a kind of sweep, or the shares. HTML shows the panels first and folds the
@@ -112,7 +113,7 @@ func startOf(o *lab.Outcome) string { return o.Started.UTC().Format("2006-01-02 
 func subtitle(o *lab.Outcome) string {
 	parts := []string{startOf(o)}
 	if o.Ended != nil {
-		parts = append(parts, "took "+wallTime(o.Ended.Sub(o.Started)))
+		parts = append(parts, "took "+duration.HumanDuration(o.Ended.Sub(o.Started)))
 	}
 	if o.Merged != nil {
 		parts = append(parts, o.Merged.String())

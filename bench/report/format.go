@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"watchlab/bench/chart"
@@ -21,25 +20,6 @@ func perSecond(s stats.Samples) string {
 		return chart.Decimal(sum.Median) + " ±  ?"
 	}
 	return fmt.Sprintf("%s ±%2.0f%%", chart.Decimal(sum.Median), *sum.Spread*100)
-}
-
-// interval writes the confidence interval of the median throughput, or none.
-func interval(s stats.Samples) string {
-	sum := stats.Summarize(s[stats.UnitEventsPerSec])
-	if sum.Lo == nil {
-		return chart.None
-	}
-	return chart.Decimal(*sum.Lo) + "–" + chart.Decimal(*sum.Hi)
-}
-
-// wallTime writes a duration with three digits.
-func wallTime(d time.Duration) string {
-	for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond} {
-		if d >= unit {
-			return d.Round(unit / 100).String()
-		}
-	}
-	return d.String()
 }
 
 // unitFormat returns the format of a unit of bench.txt.

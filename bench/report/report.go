@@ -15,6 +15,7 @@ package report
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"html/template"
 	"io"
 	"path/filepath"
@@ -38,30 +39,26 @@ const textWidth = 100
 // columns continues in further blocks. Table only counts
 // noisy cells; the other forms list them. The error is that of the writer.
 func Table(w io.Writer, o *lab.Outcome) error {
-	return write(w, o, textForms.Lookup("table.txt"), false)
+	return write(w, o, newDocument, textForms.Lookup("table.txt"), false)
 }
 
 // Markdown writes report.md: the summary, tables, losses, method, environment, and the command to
 // reproduce the run. The error is that of the writer.
 func Markdown(w io.Writer, o *lab.Outcome) error {
-	return write(w, o, textForms.Lookup("report.md"), false)
+	return write(w, o, newDocument, textForms.Lookup("report.md"), false)
 }
 
-// write writes the run in a form, with charts if wanted.
-func write(w io.Writer, o *lab.Outcome, form interface{ Execute(io.Writer, any) error }, charts bool) error {
-	d, err := newDocument(o, charts)
+// write writes the document of a run in a form, with charts if wanted.
+func write[R any](w io.Writer, run R, prepare func(R, bool) (*document, error), form interface{ Execute(io.Writer, any) error }, charts bool) error {
+	d, err := prepare(run, charts)
 	if err != nil {
 		return err
 	}
-	return execute(w, form, d)
-}
-
-func execute(w io.Writer, form interface{ Execute(io.Writer, any) error }, d *document) error {
 	var b bytes.Buffer
 	if err := form.Execute(&b, d); err != nil {
 		return err
 	}
-	_, err := w.Write(b.Bytes())
+	_, err = w.Write(b.Bytes())
 	return err
 }
 
@@ -112,19 +109,12 @@ var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 // everything is visible. The page draws no figures of an invalid cell.
 //
 // Full distributions are in the logs of the folder latency, which any HdrHistogram plotter reads.
-func HTML(w io.Writer, o *lab.Outcome) error { return write(w, o, htmlPage, true) }
+func HTML(w io.Writer, o *lab.Outcome) error { return write(w, o, newDocument, htmlPage, true) }
 
 // Write writes report.md and report.html into a results folder, each completely or not
 // at all. Package lab writes the other files during the run.
 func Write(dir string, o *lab.Outcome) error {
-	return writeForms(dir, o.ReplaceFile, func(w io.Writer) error { return Markdown(w, o) }, func(w io.Writer) error { return HTML(w, o) })
-}
-
-func writeForms(dir string, replace func(string, func(io.Writer) error) error, markdown, html func(io.Writer) error) error {
-	for name, write := range map[string]func(io.Writer) error{lab.ReportFile: markdown, HTMLFile: html} {
-		if err := replace(filepath.Join(dir, name), write); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(
+		o.ReplaceFile(filepath.Join(dir, lab.ReportFile), func(w io.Writer) error { return Markdown(w, o) }),
+		o.ReplaceFile(filepath.Join(dir, HTMLFile), func(w io.Writer) error { return HTML(w, o) }))
 }

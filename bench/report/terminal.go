@@ -22,7 +22,7 @@ const (
 // place, elsewhere a line after the warm-up and every quietFor of the run, whose processes share it. What
 // others write to it replaces the line of the terminal.
 type Status struct {
-	width func() int // of the terminal; nil without one
+	width int // of the terminal; 0 without one
 
 	mu    sync.Mutex // guards the fields below
 	w     io.Writer
@@ -35,11 +35,9 @@ type Status struct {
 func NewStatus(w io.Writer) *Status {
 	s := &Status{w: w}
 	if f, ok := w.(*os.File); ok && xterm.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
-		s.width = func() int {
-			if width, _, err := xterm.GetSize(int(f.Fd())); err == nil && width > 0 {
-				return width
-			}
-			return 80
+		width, _, err := xterm.GetSize(int(f.Fd()))
+		if s.width = width; err != nil || width <= 0 {
+			s.width = 80
 		}
 	}
 	return s
@@ -63,8 +61,8 @@ const eraseLine = "\r\x1b[K"
 func (s *Status) Show(p lab.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.width != nil {
-		fmt.Fprint(s.w, eraseLine+cut(progressLine(p), s.width()-1))
+	if s.width > 0 {
+		fmt.Fprint(s.w, eraseLine+cut(progressLine(p), s.width-1))
 		s.drawn = true
 		return
 	}

@@ -28,7 +28,7 @@ func TestTerminal(t *testing.T) {
 	for f, want := range map[*os.File]bool{tty: true, file: false} {
 		for _, kind := range []string{"xterm", "dumb"} {
 			t.Setenv("TERM", kind)
-			if got := NewStatus(f).width != nil; got != (want && kind != "dumb") {
+			if got := NewStatus(f).width > 0; got != (want && kind != "dumb") {
 				t.Errorf("%s, TERM=%s: a terminal: %v", f.Name(), kind, got)
 			}
 		}
