@@ -3,17 +3,18 @@ package trace
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"maps"
 	"math"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"watchlab/loadgen/manifest"
-
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/manifest"
 )
 
 // Input is a recording that [Inspect] or [Convert] reads. It collects unreadable parts.
@@ -21,23 +22,15 @@ type Input struct {
 	*Reader
 	Faults []*Error
 
-	frame Frame         // next frame
-	err   error         // of reading it; io.EOF at the end
-	shift time.Duration // added to the times of the frames
+	frame Frame     // next frame
+	err   error     // of reading it; io.EOF at the end
+	start time.Time // times are those of arrival from then on; zero for those of the recording
 	close func() error
 	some  bool // at least one frame with content was read
 }
 
-// NoFrameError is the error of a recording without a readable frame.
-type NoFrameError struct{ First *Error }
-
-func (e NoFrameError) Error() string { return e.First.Error() }
-
-// Unwrap returns the first unreadable part.
-func (e NoFrameError) Unwrap() error { return e.First }
-
 // OpenInput opens a recording by name; "-" is stdin. It reads the first frame, too: the frame names the main
-// resource if there is no header.
+// resource if there is no header. Without a readable frame, [Inspect] and [Convert] return the first fault.
 func OpenInput(name string, stdin io.Reader) (*Input, error) {
 	in := &Input{close: func() error { return nil }}
 	if name == "-" {
@@ -52,6 +45,25 @@ func OpenInput(name string, stdin io.Reader) (*Input, error) {
 	in.Tolerate(func(e *Error) { in.Faults = append(in.Faults, e) })
 	in.advance()
 	return in, nil
+}
+
+// LiveInput is a recording that arrives through stdin until its end or that of ctx, such as that of kubectl get --watch
+// -o json --output-watch-events. Times are those of arrival. A read of stdin cannot be interrupted and may outlive it.
+func LiveInput(ctx context.Context, stdin io.Reader) *Input {
+	out, feed := io.Pipe()
+	go func() {
+		_, err := io.Copy(feed, stdin)
+		_ = feed.CloseWithError(err) // Always nil.
+	}()
+	context.AfterFunc(ctx, func() { _ = feed.Close() })
+	in := &Input{Reader: NewReader(out, "stdin"), start: time.Now(), close: out.Close}
+	in.Tolerate(func(e *Error) {
+		if ctx.Err() == nil { // The end of ctx may be within a document.
+			in.Faults = append(in.Faults, e)
+		}
+	})
+	in.advance()
+	return in
 }
 
 // OpenInputs opens recordings by their names. closeAll closes them, also after an error.
@@ -76,11 +88,14 @@ func (in *Input) Close() error { return in.close() }
 
 func (in *Input) advance() {
 	in.frame, in.err = in.Next()
+	if !in.start.IsZero() {
+		in.frame.Offset = time.Since(in.start)
+	}
 	switch {
 	case in.err == nil && in.frame.Break == nil:
 		in.some = true
 	case errors.Is(in.err, io.EOF) && !in.some && len(in.Faults) > 0:
-		in.err, in.Faults = NoFrameError{in.Faults[0]}, nil // The error already names these faults.
+		in.err, in.Faults = in.Faults[0], nil // The error already names these faults.
 	}
 }
 
@@ -94,16 +109,14 @@ func eachFrame(ctx context.Context, f func(Frame) error, inputs ...*Input) error
 			case errors.Is(in.err, io.EOF):
 			case in.err != nil:
 				return in.err
-			case next == nil || in.frame.Offset+in.shift < next.frame.Offset+next.shift:
+			case next == nil || in.frame.Offset < next.frame.Offset:
 				next = in
 			}
 		}
 		if next == nil {
 			return nil
 		}
-		fr := next.frame
-		fr.Offset += next.shift
-		if err := f(fr); err != nil {
+		if err := f(next.frame); err != nil {
 			return err
 		}
 		next.advance()
@@ -111,16 +124,8 @@ func eachFrame(ctx context.Context, f func(Frame) error, inputs ...*Input) error
 	return ctx.Err()
 }
 
-// The formats that [Convert] writes.
-const (
-	AsTrace = "trace"
-	AsLines = "lines"
-	AsWatch = "watch" // without times
-)
-
 // ConvertOptions select what [Convert] writes.
 type ConvertOptions struct {
-	Format     string        // empty for that of the result's name
 	From, To   time.Duration // part of the recording; its times count from From. To 0 means the end
 	Resources  []string      // resources to write, such as pods or apps/v1/deployments; empty for all
 	Tool       string        // for the header
@@ -128,43 +133,32 @@ type ConvertOptions struct {
 	Anonymised bool // by Transform
 }
 
-// Complete checks the options and chooses the format of a result. The error is a [*manifest.Error], whose field is a flag
-// of watchlab trace convert.
-func (o *ConvertOptions) Complete(result string) error {
-	switch formats := []string{AsTrace, AsLines, AsWatch}; {
-	case o.Format != "" && !slices.Contains(formats, o.Format):
-		return manifest.BadField("format", manifest.OneOf(o.Format, formats...))
+// Validate checks the options. The error is a [*manifest.Error], whose field is a flag of watchlab trace convert.
+func (o *ConvertOptions) Validate() error {
+	switch {
 	case o.From < 0:
 		return manifest.Bad("from", "%v is negative", o.From)
 	case o.To <= o.From:
 		return manifest.Bad("to", "%v is not after --from %v", o.To, o.From)
 	}
-	o.Format = cmp.Or(o.Format, formatOf(result))
 	return nil
 }
 
-// Convert writes recordings, merged by time, in a format. It leaves out what cannot be read, and fits events to the
-// ones before. The state at From becomes the initial list.
-func Convert(ctx context.Context, to io.Writer, opts ConvertOptions, inputs ...*Input) error {
-	h := opts.header(inputs)
-	var w *Writer
-	var err error
-	if opts.Format == AsTrace {
-		if w, err = NewWriter(to, h); err != nil {
-			return err
-		}
-	} else {
-		w = NewLineWriter(to, opts.Format == AsWatch)
-	}
-	c := converter{w: w, only: opts.Resources, length: cmp.Or(opts.To, math.MaxInt64) - opts.From, transform: opts.Transform, state: map[Resource]*state{}}
-	if err := eachFrame(ctx, c.add, inputs...); err != nil && !errors.Is(err, errEnough) {
+// Convert writes recordings, merged by time, and closes the writer. It leaves out what cannot be read, and fits events to
+// the ones before. An ERROR event becomes a [Break] with the reason [Ended]. The state at From becomes the initial list.
+// The end of ctx is an error, but not for a [LiveInput].
+func Convert(ctx context.Context, w *Writer, opts ConvertOptions, inputs ...*Input) error {
+	c := converter{w: w, only: opts.Resources, from: opts.From, to: cmp.Or(opts.To, math.MaxInt64), transform: opts.Transform, state: map[Resource]*state{}}
+	err := eachFrame(ctx, c.add, inputs...)
+	live := slices.ContainsFunc(inputs, func(in *Input) bool { return !in.start.IsZero() })
+	if err != nil && !errors.Is(err, errEnough) && !(live && ctx.Err() != nil) {
 		return err
 	}
 	return errors.Join(c.begin(), w.Close())
 }
 
-// header returns the header of the result, and shifts the times of the inputs to its start.
-func (o *ConvertOptions) header(inputs []*Input) Header {
+// Header returns the header of what [Convert] writes.
+func (o *ConvertOptions) Header(inputs ...*Input) Header {
 	h := inputs[0].Header()
 	h.Origin = cmp.Or(h.Origin, "converted from "+inputs[0].Format())
 	h.Tool = o.Tool
@@ -178,41 +172,24 @@ func (o *ConvertOptions) header(inputs []*Input) Header {
 		}
 	}
 	h.Anonymised = h.Anonymised || o.Anonymised
-	for _, in := range inputs {
-		in.shift = -o.From
-	}
 	if !h.Started.IsZero() {
 		h.Started = h.Started.Add(o.From)
 	}
 	return h
 }
 
-// formatOf returns the format for a file's name; "-" is standard output.
-func formatOf(name string) string {
-	switch filepath.Ext(name) {
-	case ".jsonl", ".ndjson":
-		return AsLines
-	case ".json":
-		return AsWatch
-	}
-	if name == "-" {
-		return AsLines
-	}
-	return AsTrace
-}
-
 var errEnough = errors.New("enough") // ends the reading
 
-// converter writes the frames from time 0 until length, preceded by the state at time 0.
+// converter writes the frames of a time, preceded by the state at its begin.
 type converter struct {
 	w         *Writer
 	only      []string // resources; empty for all
-	length    time.Duration
+	from, to  time.Duration
 	transform func(Frame) (Frame, error) // nil for none
 	mend      Mender
 
 	begun bool
-	state map[Resource]*state // objects by resource before time 0
+	state map[Resource]*state // objects by resource before from
 	order []Resource          // resources of state
 }
 
@@ -225,19 +202,25 @@ func (c *converter) add(f Frame) error {
 	switch {
 	case f.Break == nil && len(c.only) > 0 && !slices.Contains(c.only, f.Resource.Resource) && !slices.Contains(c.only, f.Resource.String()):
 		return nil
-	case f.Offset >= c.length:
+	case f.Offset >= c.to:
 		return errEnough
-	case f.Offset < 0:
+	case f.Offset < c.from:
 		return c.note(f)
 	}
 	if err := c.begin(); err != nil {
 		return err
 	}
+	f.Offset -= c.from
 	return c.write(f)
 }
 
 // write fits a frame to those before it. One that cannot be read stays as it is.
 func (c *converter) write(f Frame) error {
+	if f.Type == watch.Error {
+		var s metav1.Status
+		_ = json.Unmarshal(f.Object, &s) // The message is optional.
+		f = Frame{Offset: f.Offset, Resource: f.Resource, Break: &Break{Reason: Ended, Message: s.Message}}
+	}
 	if g, keep, err := c.mend.Frame(f); err == nil {
 		if !keep {
 			return nil

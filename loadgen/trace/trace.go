@@ -44,13 +44,13 @@
 //
 // # Use
 //
-//  1. [NewWriter] writes a trace, [NewLineWriter] the other formats.
+//  1. [NewWriter] writes a trace, [NewLineWriter] JSON lines.
 //  2. [Reader] reads the frames of any format. [Mender] repairs the sequence of
 //     events of a cut or damaged recording.
 //  3. [Load] converts a recording's main resource to a [storm.Storm], [LoadSet] all
 //     resources to a [storm.Set]: of a file, or of a built-in recording (see
 //     [Names]).
-//  4. [Stats] measures a recording.
+//  4. [Convert] cuts, merges and repairs recordings, [Inspect] measures one.
 //
 // Every error of a recording is an [*Error], which names the place.
 package trace

@@ -392,14 +392,13 @@ func TestPipe(t *testing.T) {
 	in := doc("MODIFIED", pod("web-1", "")) + doc("ADDED", pod("web-2", "")) + "{broken\n" + doc("DELETED", pod("web-3", "")) + doc("DELETED", pod("web-2", "")) +
 		doc("ERROR", `{"kind":"Status","apiVersion":"v1","message":"too old","code":410}`)
 	var out bytes.Buffer
-	var faults []string
 	transform := func(f Frame) (Frame, error) {
 		f.Object = bytes.ReplaceAll(f.Object, []byte("web"), []byte("xyz"))
 		return f, nil
 	}
-	events, err := Pipe(NewReader(strings.NewReader(in), "stdin"), NewLineWriter(&out, false), transform, func(e *Error) { faults = append(faults, e.Error()) })
-	if err != nil || events != 3 || len(faults) != 1 {
-		t.Errorf("%d events, %v, faults %q", events, err, faults)
+	live := LiveInput(t.Context(), strings.NewReader(in))
+	if err := Convert(t.Context(), NewLineWriter(&out), ConvertOptions{Transform: transform}, live); err != nil || len(live.Faults) != 1 {
+		t.Errorf("%v, faults %q", err, live.Faults)
 	}
 	frames := must(readAll(NewReader(&out, "x")))(t)
 	var got []string
@@ -428,10 +427,14 @@ func FuzzPipe(f *testing.F) {
 		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
 		var out bytes.Buffer
 		w := must(NewWriter(&out, Header{}))(t)
-		events := must(Pipe(NewReader(bytes.NewReader(data), "pipe"), w, nil, func(*Error) {}))(t)
-		noError(t, w.Close())
-		if frames, err := readAll(NewReader(&out, "trace")); err != nil || len(frames) < events {
-			t.Fatalf("%d frames of %d events: %v", len(frames), events, err)
+		in := LiveInput(t.Context(), bytes.NewReader(data))
+		err := Convert(t.Context(), w, ConvertOptions{}, in)
+		if _, nothing := errors.AsType[*Error](err); nothing {
+			return
+		}
+		noError(t, err)
+		if _, err := readAll(NewReader(&out, "trace")); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

@@ -22,14 +22,13 @@ const blockSize = 1 << 20
 // ErrFrame is wrapped by the error for an invalid frame.
 var ErrFrame = errors.New("invalid frame")
 
-// Writer writes a trace, or a recording in another format. It is not safe for concurrent use.
+// Writer writes a trace, or JSON lines. It is not safe for concurrent use.
 //
 // [Writer.Flush], or a full block, writes whole blocks to the underlying writer. They are
 // readable even if the writer stops there.
 type Writer struct {
 	w      io.Writer
-	enc    *zstd.Encoder // nil for formats other than traces
-	raw    bool          // the output of a watch
+	enc    *zstd.Encoder // nil for JSON lines
 	lines  []byte        // lines of the present block
 	block  int           // approximate size of a block
 	frames int
@@ -61,9 +60,8 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return out, out.Flush()
 }
 
-// NewLineWriter returns a writer of recorded JSON lines, with times and resources. With raw it
-// writes the output of a watch, which has no breaks.
-func NewLineWriter(w io.Writer, raw bool) *Writer { return &Writer{w: w, raw: raw, block: 64 << 10} }
+// NewLineWriter returns a writer of recorded JSON lines, with times and resources.
+func NewLineWriter(w io.Writer) *Writer { return &Writer{w: w, block: 64 << 10} }
 
 var errClosed = errors.New("trace: the writer is closed")
 
@@ -72,7 +70,7 @@ var errClosed = errors.New("trace: the writer is closed")
 // a frame is not written, and the writer stays usable. An error of the underlying writer is
 // permanent: every later call returns it.
 func (w *Writer) Write(f Frame) error {
-	if w.err != nil || w.raw && f.Break != nil {
+	if w.err != nil {
 		return w.err
 	}
 	if f.Offset < w.last {
@@ -82,7 +80,7 @@ func (w *Writer) Write(f Frame) error {
 		return fmt.Errorf("trace: %w: no resource", ErrFrame)
 	}
 	start := len(w.lines)
-	lines, err := appendLine(w.lines, f, !w.raw)
+	lines, err := appendLine(w.lines, f)
 	if err == nil && len(lines)-start > maxLine {
 		err = fmt.Errorf("%w: a line of more than %d bytes", ErrFrame, maxLine)
 	}
@@ -135,34 +133,31 @@ const (
 	lineEnd   = "}}" // of a recorded line with an object
 )
 
-// appendLine appends the line of a frame: a recorded line, or the raw output of a watch. The
-// error wraps [ErrFrame].
-func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
-	if recorded {
-		if f.Offset < 0 {
-			return b, fmt.Errorf("%w: its time %v is negative", ErrFrame, f.Offset)
+// appendLine appends the line of a frame. The error wraps [ErrFrame].
+func appendLine(b []byte, f Frame) ([]byte, error) {
+	if f.Offset < 0 {
+		return b, fmt.Errorf("%w: its time %v is negative", ErrFrame, f.Offset)
+	}
+	b = append(b, `{"offsetNs":`...)
+	b = strconv.AppendInt(b, int64(f.Offset), 10)
+	if f.Resource != (Resource{}) {
+		if !f.Resource.plain() {
+			return b, fmt.Errorf("%w: resource %q of kind %q", ErrFrame, f.Resource, f.Resource.Kind)
 		}
-		b = append(b, `{"offsetNs":`...)
-		b = strconv.AppendInt(b, int64(f.Offset), 10)
-		if f.Resource != (Resource{}) {
-			if !f.Resource.plain() {
-				return b, fmt.Errorf("%w: resource %q of kind %q", ErrFrame, f.Resource, f.Resource.Kind)
-			}
-			b = append(b, `,"resource":`...)
-			b = strconv.AppendQuote(b, f.Resource.String())
-			if f.Break != nil || f.Type == watch.Error {
-				// All other objects contain their kind.
-				b = append(b, `,"kind":`...)
-				b = strconv.AppendQuote(b, f.Resource.Kind)
-			}
+		b = append(b, `,"resource":`...)
+		b = strconv.AppendQuote(b, f.Resource.String())
+		if f.Break != nil || f.Type == watch.Error {
+			// All other objects contain their kind.
+			b = append(b, `,"kind":`...)
+			b = strconv.AppendQuote(b, f.Resource.Kind)
 		}
-		if f.Break != nil {
-			text, err := json.Marshal(f.Break)
-			if err != nil {
-				return b, fmt.Errorf("%w: %w", ErrFrame, err)
-			}
-			return fmt.Appendf(b, `,"break":%s}`+"\n", text), nil
+	}
+	if f.Break != nil {
+		text, err := json.Marshal(f.Break)
+		if err != nil {
+			return b, fmt.Errorf("%w: %w", ErrFrame, err)
 		}
+		return fmt.Appendf(b, `,"break":%s}`+"\n", text), nil
 	}
 	if !knownType(f.Type) {
 		return b, fmt.Errorf("%w: event type %q (allowed: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)", ErrFrame, f.Type)
@@ -171,11 +166,7 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 	if len(object) == 0 || object[0] != '{' || !json.Valid(object) {
 		return b, fmt.Errorf("%w: the object is no JSON object", ErrFrame)
 	}
-	start, end := "{", "}\n"
-	if recorded {
-		start, end = `,"event":{`, lineEnd+"\n"
-	}
-	b = fmt.Appendf(b, `%s"type":%q,"object":`, start, f.Type)
+	b = fmt.Appendf(b, `,"event":{"type":%q,"object":`, f.Type)
 	if bytes.ContainsAny(object, "\r\n") {
 		// Valid JSON has newlines between tokens only, so Compact can remove them.
 		var compact bytes.Buffer
@@ -184,7 +175,7 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 		}
 		object = compact.Bytes()
 	}
-	return append(append(b, object...), end...), nil
+	return append(append(b, object...), lineEnd+"\n"...), nil
 }
 
 func knownType(t watch.EventType) bool {

@@ -150,25 +150,19 @@ func (f *recordFlags) write(cmd *cobra.Command, h trace.Header, frames func(*tra
 }
 
 func (f *recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
-	h.Origin = "a watch, through a pipe"
-	in := trace.Interruptible(cmd.Context(), cmd.InOrStdin())
+	in := trace.LiveInput(cmd.Context(), cmd.InOrStdin())
 	defer func() { _ = in.Close() }()
-	r := trace.NewReader(in, "stdin")
-	if r.Format() != trace.WatchFormat {
+	if in.Format() != trace.WatchFormat {
 		if cmd.Context().Err() != nil {
 			return errInterrupted
 		}
 		return usageError{errors.New("stdin is not what a watch says: {\"type\":…,\"object\":…} (watchlab trace convert reads the other formats)")}
 	}
+	h.Origin, h.Resources = "a watch, through a pipe", in.Header().Resources
 	return f.write(cmd, h, func(w *trace.Writer) (bool, error) {
-		var faults []*trace.Error
-		events, err := trace.Pipe(r, w, transform, func(e *trace.Error) {
-			if cmd.Context().Err() == nil {
-				faults = append(faults, e)
-			}
-		})
-		warn(cmd.ErrOrStderr(), "%d events", events)
-		return true, errors.Join(err, reportFaults(cmd.ErrOrStderr(), faults))
+		err := trace.Convert(cmd.Context(), w, trace.ConvertOptions{Transform: transform}, in)
+		_, nothing := errors.AsType[*trace.Error](err)
+		return !nothing, errors.Join(traceError(err), reportFaults(cmd.ErrOrStderr(), in.Faults))
 	})
 }
 

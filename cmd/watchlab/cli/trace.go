@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +58,7 @@ func inspect(cmd *cobra.Command, name string) (*trace.Summary, []*trace.Error, e
 
 // traceError returns the error of reading a recording for the exit code.
 func traceError(err error) error {
-	if _, bad := errors.AsType[trace.NoFrameError](err); bad {
+	if _, nothing := errors.AsType[*trace.Error](err); nothing {
 		return usageError{err}
 	}
 	if errors.Is(err, context.Canceled) {
@@ -72,14 +73,13 @@ func newTraceConvert() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert IN… OUT|-",
 		Short: "Write recordings in another format, cut, merged or repaired",
-		Long: `convert writes a recording as a trace, as JSON lines with times, or as the output of a watch,
-which has none. It leaves out what cannot be read, and adjusts events to the ones before, so that
-the result can be played.
+		Long: `convert writes a recording as a trace, or as JSON lines to - and *.jsonl. It leaves out what cannot be
+read, and adjusts events to the ones before, so that the result can be played.
 
 --from and --to select a part, whose times count from --from; the state at --from becomes its
 initial list. Several recordings are merged by time from the start of each; objects of one name
 count as one object.`,
-		Example: `  watchlab trace convert storm.jsonl.zst - --format watch
+		Example: `  watchlab trace convert storm.jsonl.zst - | jq -c .event
   watchlab trace convert storm.jsonl.zst.partial storm.jsonl.zst    # after a kill
   watchlab trace convert storm.jsonl.zst piece.jsonl.zst --from 30s --to 1m
   watchlab trace convert pods.jsonl.zst nodes.jsonl.zst both.jsonl.zst`,
@@ -90,7 +90,6 @@ count as one object.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&opts.Format, "format", "", "format: trace, lines, watch (default: by OUT's name; lines for -)")
 	fl.DurationVar(&opts.From, "from", 0, "begin of the part")
 	fl.DurationVar(&opts.To, "to", math.MaxInt64, "end of the part")
 	fl.Lookup("to").DefValue = "end"
@@ -101,7 +100,7 @@ count as one object.`,
 }
 
 func convert(cmd *cobra.Command, opts trace.ConvertOptions, overwrite bool, names []string, out string) (err error) {
-	if err := opts.Complete(out); err != nil {
+	if err := opts.Validate(); err != nil {
 		return badField(err)
 	}
 	opts.Transform, opts.Tool = transformOf(opts.Anonymised), toolName()
@@ -110,7 +109,15 @@ func convert(cmd *cobra.Command, opts trace.ConvertOptions, overwrite bool, name
 	if err != nil {
 		return usageError{err}
 	}
-	write := func(to io.Writer) error { return trace.Convert(cmd.Context(), to, opts, inputs...) }
+	write := func(to io.Writer) (err error) {
+		w := trace.NewLineWriter(to)
+		if out != "-" && filepath.Ext(out) != ".jsonl" {
+			if w, err = trace.NewWriter(to, opts.Header(inputs...)); err != nil {
+				return err
+			}
+		}
+		return trace.Convert(cmd.Context(), w, opts, inputs...)
+	}
 	if out == "-" {
 		err = write(cmd.OutOrStdout())
 	} else {

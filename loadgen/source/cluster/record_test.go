@@ -234,7 +234,7 @@ func TestRefused(t *testing.T) {
 		if !listed {
 			g.forbid.Store(1 << 40)
 		}
-		got := startRecord(t.Context(), trace.NewLineWriter(&bytes.Buffer{}, false), RecordOptions{Config: config, Settling: 20 * time.Millisecond})
+		got := startRecord(t.Context(), trace.NewLineWriter(&bytes.Buffer{}), RecordOptions{Config: config, Settling: 20 * time.Millisecond})
 		events := 0
 		if listed {
 			events = s.Initial
@@ -261,7 +261,7 @@ func FuzzRecord(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
-		w := trace.NewLineWriter(&bytes.Buffer{}, false)
+		w := trace.NewLineWriter(&bytes.Buffer{})
 		sum := Recorded{Resource: podResource.Traced()}
 		r := follower{recorder: &recorder{w: w}, resource: podResource, sum: &sum, known: map[string]Version{}}
 		_ = r.read(bytes.NewReader(body))

@@ -42,7 +42,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/trace"
 )
@@ -93,12 +92,8 @@ func (a *Anonymiser) Frame(f trace.Frame) (trace.Frame, error) {
 		f.Break = &b
 		return f, nil
 	}
-	kind := f.Resource.GVK()
-	if f.Type == watch.Error {
-		kind = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
-	}
 	var err error
-	f.Object, err = a.object(kind, f.Object)
+	f.Object, err = a.object(f.Resource.GVK(), f.Object)
 	return f, err
 }
 

@@ -221,7 +221,7 @@ func TestStorm(t *testing.T) {
 	}
 	a := withKey(testKey)
 	var was, is bytes.Buffer
-	w, x := trace.NewLineWriter(&was, false), trace.NewLineWriter(&is, false)
+	w, x := trace.NewLineWriter(&was), trace.NewLineWriter(&is)
 	for _, f := range frames(t, "recorded-nodeloss", 200, 1e6) {
 		g := must(a.Frame(f))(t)
 		if err := errors.Join(w.Write(f), x.Write(g)); err != nil {
