@@ -1,9 +1,9 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"embed"
-	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/json"
 
@@ -62,70 +61,39 @@ func Read(name string, seed int64) (*Workload, error) {
 	return parse(name, dir, data, seed)
 }
 
-// The form of a file.
-type (
-	fileForm struct {
-		Objects []groupForm `json:"objects"`
-	}
-	groupForm struct {
-		Manifest string             `json:"manifest"`
-		Object   stdjson.RawMessage `json:"object"`
-		Copies   *int               `json:"copies"`
-		Create   *waveForm          `json:"create"`
-		Change   []changeForm       `json:"change"`
-		Delete   *deleteForm        `json:"delete"`
-	}
-	waveForm struct {
-		At   metav1.Duration `json:"at"`
-		Rate float64         `json:"rate"`
-	}
-	changeForm struct {
-		waveForm
-		For         *metav1.Duration              `json:"for"`
-		Set         map[string]stdjson.RawMessage `json:"set"`
-		Subresource string                        `json:"subresource"`
-	}
-	deleteForm struct {
-		waveForm
-		Share       *float64 `json:"share"`
-		Propagation string   `json:"propagation"`
-	}
-)
-
 func parse(name, dir string, data []byte, seed int64) (*Workload, error) {
-	var file fileForm
+	var file struct {
+		Objects []group `json:"objects"`
+	}
 	if err := manifest.Strict(name, data, &file); err != nil {
 		return nil, err
 	}
-	groups, err := file.groups(dir)
-	if err != nil {
+	if err := check(file.Objects, dir); err != nil {
 		return nil, manifest.Locate(name, data, err)
 	}
-	return build(name, groups, seed), nil
+	return build(name, file.Objects, seed), nil
 }
 
-// groups checks the form. The error is a [*manifest.Error] of a field.
-func (f *fileForm) groups(dir string) (groups []group, err error) {
-	if len(f.Objects) == 0 {
-		return nil, manifest.BadField("objects", errors.New("it has none"))
+// check checks and completes the groups of a file. The error is a [*manifest.Error] of a field.
+func check(groups []group, dir string) error {
+	if len(groups) == 0 {
+		return bad("objects", "it has none")
 	}
 	objects, requests := 0, 0.0
-	for i := range f.Objects {
-		path := fmt.Sprintf("objects.%d", i)
-		g, err := f.Objects[i].group(path, dir)
-		if err != nil {
-			return nil, err
+	for i := range groups {
+		g, path := &groups[i], fmt.Sprintf("objects.%d", i)
+		if err := g.complete(path, dir); err != nil {
+			return err
 		}
-		objects += len(g.objects) * g.copies
-		for _, c := range g.changes {
-			requests += c.rate * c.lasts.Seconds()
+		objects += len(g.objects) * *g.Copies
+		for _, c := range g.Change {
+			requests += c.Rate * c.lasts().Seconds()
 		}
 		if objects > maxObjects || requests > maxRequests {
-			return nil, manifest.BadField(path, fmt.Errorf("more than %d objects or %d changes", maxObjects, maxRequests))
+			return bad(path, "more than %d objects or %d changes", maxObjects, maxRequests)
 		}
-		groups = append(groups, g)
 	}
-	return groups, nil
+	return nil
 }
 
 // bad returns the error of a field.
@@ -133,61 +101,53 @@ func bad(field, format string, args ...any) error {
 	return manifest.BadField(field, fmt.Errorf(format, args...))
 }
 
-func (f *groupForm) group(path, dir string) (g group, err error) {
-	g.copies = 1
-	if f.Copies != nil {
-		if g.copies = *f.Copies; g.copies < 1 || g.copies > maxObjects {
-			return g, bad(path+".copies", "%d (allowed: 1 to %d)", g.copies, maxObjects)
+func (g *group) complete(path, dir string) (err error) {
+	if g.Copies = cmp.Or(g.Copies, new(1)); *g.Copies < 1 || *g.Copies > maxObjects {
+		return bad(path+".copies", "%d (allowed: 1 to %d)", *g.Copies, maxObjects)
+	}
+	if g.objects, err = g.read(path, dir); err != nil {
+		return err
+	}
+	if g.Create != nil {
+		if err := g.Create.check(path + ".create"); err != nil {
+			return err
 		}
 	}
-	if g.objects, err = f.objects(path, dir); err != nil {
-		return g, err
-	}
-	if f.Create != nil {
-		if g.create, err = f.Create.wave(path + ".create"); err != nil {
-			return g, err
-		}
-	}
-	for i := range f.Change {
-		c, err := f.Change[i].change(fmt.Sprintf("%s.change.%d", path, i))
-		if err != nil {
-			return g, err
+	for i := range g.Change {
+		c, path := &g.Change[i], fmt.Sprintf("%s.change.%d", path, i)
+		if err := c.complete(path); err != nil {
+			return err
 		}
 		for _, o := range g.objects {
-			for _, s := range c.set {
+			for _, s := range c.settings {
 				if _, err := inList(o.Object, s.path); err != nil {
-					return g, bad(fmt.Sprintf("%s.change.%d.set", path, i), "%w", err)
+					return bad(path+".set", "%w", err)
 				}
 			}
 		}
-		g.changes = append(g.changes, c)
 	}
-	if d := f.Delete; d != nil {
-		w, err := d.wave(path + ".delete")
-		if err != nil {
-			return g, err
-		}
-		g.delete = &deletion{*w, 1, d.Propagation}
-		if d.Share != nil {
-			if g.delete.share = *d.Share; !(*d.Share > 0 && *d.Share <= 1) {
-				return g, bad(path+".delete.share", "%v (allowed: above 0, up to 1)", *d.Share)
-			}
-		}
-		if !slices.Contains([]string{"", "Background", "Foreground", "Orphan"}, d.Propagation) {
-			return g, bad(path+".delete.propagation", "%q (allowed: Background, Foreground, Orphan)", d.Propagation)
+	if d := g.Delete; d != nil {
+		d.Share = cmp.Or(d.Share, new(1.0))
+		switch err := d.check(path + ".delete"); {
+		case err != nil:
+			return err
+		case !(*d.Share > 0 && *d.Share <= 1):
+			return bad(path+".delete.share", "%v (allowed: above 0, up to 1)", *d.Share)
+		case !slices.Contains([]string{"", "Background", "Foreground", "Orphan"}, d.Propagation):
+			return bad(path+".delete.propagation", "%q (allowed: Background, Foreground, Orphan)", d.Propagation)
 		}
 	}
-	return g, nil
+	return nil
 }
 
-// objects are those of the manifest or of the file itself.
-func (f *groupForm) objects(path, dir string) ([]*unstructured.Unstructured, error) {
-	if (f.Manifest == "") == (f.Object == nil) {
+// read returns the objects of the manifest or of the file itself.
+func (g *group) read(path, dir string) ([]*unstructured.Unstructured, error) {
+	if (g.Manifest == "") == (g.Object == nil) {
 		return nil, bad(path, "it needs manifest or object, one of them")
 	}
-	if f.Manifest == "" {
+	if g.Manifest == "" {
 		var content map[string]any
-		if err := json.Unmarshal(f.Object, &content); err != nil {
+		if err := json.Unmarshal(g.Object, &content); err != nil {
 			return nil, bad(path+".object", "it has no fields with values")
 		}
 		o := &unstructured.Unstructured{Object: content}
@@ -196,7 +156,7 @@ func (f *groupForm) objects(path, dir string) ([]*unstructured.Unstructured, err
 		}
 		return []*unstructured.Unstructured{o}, nil
 	}
-	file := f.Manifest
+	file := g.Manifest
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(dir, file)
 	}
@@ -215,48 +175,43 @@ func (f *groupForm) objects(path, dir string) ([]*unstructured.Unstructured, err
 	return out, nil
 }
 
-func (f *waveForm) wave(path string) (*wave, error) {
+func (w *wave) check(path string) error {
 	switch {
-	case f.At.Duration < 0 || f.At.Duration > maxTime:
-		return nil, bad(path+".at", "%v (allowed: 0s to %v)", f.At.Duration, maxTime)
-	case !(f.Rate > 0) || f.Rate > 1e6:
-		return nil, bad(path+".rate", "%v a second (allowed: above 0, up to 1e6)", f.Rate)
+	case w.At.Duration < 0 || w.At.Duration > maxTime:
+		return bad(path+".at", "%v (allowed: 0s to %v)", w.At.Duration, maxTime)
+	case !(w.Rate > 0) || w.Rate > 1e6:
+		return bad(path+".rate", "%v a second (allowed: above 0, up to 1e6)", w.Rate)
 	}
-	return &wave{f.At.Duration, f.Rate}, nil
+	return nil
 }
 
-func (f *changeForm) change(path string) (c change, err error) {
-	w, err := f.wave(path)
-	switch {
+func (c *change) complete(path string) error {
+	switch err := c.check(path); {
 	case err != nil:
-		return c, err
-	case f.For != nil && (f.For.Duration <= 0 || f.For.Duration > maxTime):
-		return c, bad(path+".for", "%v (allowed: above 0s, up to %v; without it until the play ends)", f.For.Duration, maxTime)
-	case len(f.Set) == 0:
-		return c, bad(path+".set", "it has no field")
+		return err
+	case c.For != nil && (c.For.Duration <= 0 || c.For.Duration > maxTime):
+		return bad(path+".for", "%v (allowed: above 0s, up to %v; without it until the play ends)", c.For.Duration, maxTime)
+	case len(c.Set) == 0:
+		return bad(path+".set", "it has no field")
 	}
-	c = change{wave: *w, subresource: f.Subresource}
-	if f.For != nil {
-		c.lasts = f.For.Duration
-	}
-	for _, field := range slices.Sorted(maps.Keys(f.Set)) {
+	for _, field := range slices.Sorted(maps.Keys(c.Set)) {
 		s := setting{path: splitPath(field)}
 		if len(s.path) == 0 || slices.Contains(s.path, "") {
-			return c, bad(path+".set", "%q is no path such as spec.replicas", field)
+			return bad(path+".set", "%q is no path such as spec.replicas", field)
 		}
 		var v any
-		if err := json.Unmarshal(f.Set[field], &v); err != nil {
-			return c, bad(path+".set", "%s: %w", field, err)
+		if err := json.Unmarshal(c.Set[field], &v); err != nil {
+			return bad(path+".set", "%s: %w", field, err)
 		}
 		if list, ok := v.([]any); ok && len(list) > 0 {
 			s.values = list
 		} else {
 			s.values = []any{v}
 		}
-		c.set = append(c.set, s)
+		c.settings = append(c.settings, s)
 	}
-	slices.SortFunc(c.set, func(a, b setting) int { return slices.Compare(a.path, b.path) })
-	return c, nil
+	slices.SortFunc(c.settings, func(a, b setting) int { return slices.Compare(a.path, b.path) })
+	return nil
 }
 
 // splitPath splits a path at its dots. A part in brackets may have dots: metadata.annotations[a.b/c].

@@ -103,7 +103,7 @@ func (w *Workload) Keep(ctx context.Context, speed float64, client dynamic.Inter
 				}
 				i := n % len(k.objects)
 				for _, patch := range k.patches(n, i, k.objects[i].Object) {
-					a := Action{Verb: Change, Object: k.objects[i], Patch: patch, Subresource: k.subresource}
+					a := Action{Verb: Change, Object: k.objects[i], Patch: patch, Subresource: k.Subresource}
 					_ = a.send(apiserver.WithIntended(ctx, due), client, mapper)
 				}
 			}

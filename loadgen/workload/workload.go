@@ -11,6 +11,7 @@ package workload
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -19,7 +20,9 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 )
 
 // Manager is the field manager of all requests.
@@ -82,32 +85,39 @@ func (w *Workload) Length() time.Duration {
 	return 0
 }
 
-// group is the copies of the objects of a manifest.
+// group is the copies of the objects of a manifest, as [Read] describes it.
 type group struct {
+	Manifest string          `json:"manifest"`
+	Object   json.RawMessage `json:"object"`
+	Copies   *int            `json:"copies"`
+	Create   *wave           `json:"create"`
+	Change   []change        `json:"change"`
+	Delete   *deletion       `json:"delete"`
+
 	objects []*unstructured.Unstructured
-	copies  int
-	create  *wave
-	changes []change
-	delete  *deletion
 }
 
 // wave is requests at a rate from a time on.
 type wave struct {
-	at   time.Duration
-	rate float64 // per second
+	At   metav1.Duration `json:"at"`
+	Rate float64         `json:"rate"` // per second
 }
 
 // time is that of the nth request, from 0.
 func (w *wave) time(n int) time.Duration {
-	return w.at + time.Duration(min(float64(n)/w.rate*float64(time.Second), 2*float64(maxTime)))
+	return w.At.Duration + time.Duration(min(float64(n)/w.Rate*float64(time.Second), 2*float64(maxTime)))
 }
 
 type change struct {
 	wave
-	lasts       time.Duration // 0: until the end of the play
-	set         []setting
-	subresource string
+	For         *metav1.Duration           `json:"for"` // nil: until the end of the play
+	Set         map[string]json.RawMessage `json:"set"`
+	Subresource string                     `json:"subresource"`
+
+	settings []setting // Set in order of path
 }
+
+func (c *change) lasts() time.Duration { return ptr.Deref(c.For, metav1.Duration{}).Duration }
 
 // setting is a field with the values that it takes in turn.
 type setting struct {
@@ -117,8 +127,8 @@ type setting struct {
 
 type deletion struct {
 	wave
-	share       float64
-	propagation string
+	Share       *float64 `json:"share"`
+	Propagation string   `json:"propagation"`
 }
 
 // build makes the plan.
@@ -133,35 +143,35 @@ func build(name string, groups []group, seed int64) *Workload {
 
 func (g *group) plan(w *Workload, rng *rand.Rand) {
 	var all []*unstructured.Unstructured
-	for i := range g.copies {
+	for i := range *g.Copies {
 		for _, o := range g.objects {
 			all = append(all, g.copy(o, i))
 		}
 	}
 	born := make([]time.Duration, len(all)) // 0 for those that exist at first
 	for i, o := range all {
-		if g.create == nil {
+		if g.Create == nil {
 			w.initial = append(w.initial, o)
 			continue
 		}
-		born[i] = g.create.time(i)
+		born[i] = g.Create.time(i)
 		w.actions = append(w.actions, Action{At: born[i], Verb: Create, Object: o})
 	}
 	dies := map[int]time.Duration{}
-	if d := g.delete; d != nil {
-		for n, i := range rng.Perm(len(all))[:int(d.share*float64(len(all))+0.5)] {
+	if d := g.Delete; d != nil {
+		for n, i := range rng.Perm(len(all))[:int(*d.Share*float64(len(all))+0.5)] {
 			dies[i] = max(d.time(n), born[i])
-			w.actions = append(w.actions, Action{At: dies[i], Verb: Delete, Object: all[i], Propagation: d.propagation})
+			w.actions = append(w.actions, Action{At: dies[i], Verb: Delete, Object: all[i], Propagation: d.Propagation})
 		}
 	}
-	for _, c := range g.changes {
-		if c.lasts == 0 {
+	for _, c := range g.Change {
+		if c.For == nil {
 			w.kept = append(w.kept, kept{c, all})
 			continue
 		}
 		for n := 0; ; n++ {
 			at := c.time(n)
-			if at >= c.at+c.lasts {
+			if at >= c.At.Duration+c.lasts() {
 				break
 			}
 			i := rng.IntN(len(all))
@@ -169,7 +179,7 @@ func (g *group) plan(w *Workload, rng *rand.Rand) {
 				continue // the object does not exist at that time
 			}
 			for _, patch := range c.patches(n, i, all[i].Object) {
-				w.actions = append(w.actions, Action{At: at, Verb: Change, Object: all[i], Patch: patch, Subresource: c.subresource})
+				w.actions = append(w.actions, Action{At: at, Verb: Change, Object: all[i], Patch: patch, Subresource: c.Subresource})
 			}
 		}
 	}
@@ -179,7 +189,7 @@ func (g *group) plan(w *Workload, rng *rand.Rand) {
 func (g *group) copy(o *unstructured.Unstructured, i int) *unstructured.Unstructured {
 	out := o.DeepCopy()
 	out.Object = Fill(out.Object, func(s string) string { return replace(s, "i", i) }).(map[string]any)
-	if g.copies > 1 && out.GetName() == o.GetName() {
+	if *g.Copies > 1 && out.GetName() == o.GetName() {
 		out.SetName(fmt.Sprintf("%s-%d", o.GetName(), i))
 	}
 	return out
@@ -188,7 +198,7 @@ func (g *group) copy(o *unstructured.Unstructured, i int) *unstructured.Unstruct
 // patches are the nth patches of a change, of the object i: of its fields, and of the items of its lists.
 func (c *change) patches(n, i int, o map[string]any) (all []any) {
 	out, operations := map[string]any{}, []any{}
-	for _, s := range c.set {
+	for _, s := range c.settings {
 		value := Fill(s.values[n%len(s.values)], func(text string) string { return replace(replace(text, "n", n), "i", i) })
 		if op, _ := inList(o, s.path); op != "" {
 			pointer := "" // the path as a JSON patch has it (RFC 6901)
