@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -23,7 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	"watchlab/impls/merge"
@@ -93,13 +93,11 @@ type StaticPods interface {
 	Run(ctx context.Context, updates chan<- merge.PodUpdate)
 }
 
-// sendSet sends a state. It returns false if ctx ends first.
-func sendSet(ctx context.Context, updates chan<- merge.PodUpdate, source string, pods []*v1.Pod) bool {
+// sendSet sends a state, unless ctx ends first.
+func sendSet(ctx context.Context, updates chan<- merge.PodUpdate, source string, pods []*v1.Pod) {
 	select {
 	case updates <- merge.PodUpdate{Pods: pods, Op: merge.SET, Source: source}:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -267,45 +265,41 @@ func (s *staticURL) read(ctx context.Context, updates chan<- merge.PodUpdate) er
 
 // staticFile reads static pods from files. Only Run's goroutine uses its fields.
 type staticFile struct {
-	path  string
-	opts  StaticOptions
-	store *cache.UndeltaStore
-	keys  map[string]string // key of each file's pod, by path
-	ended bool              // ctx ended during a send
-
-	watcher *fsnotify.Watcher // nil while the path cannot be watched
+	path    string
+	opts    StaticOptions
+	pods    map[string]*v1.Pod // the last readable pod of each file, by path
+	watcher *fsnotify.Watcher  // nil while the path cannot be watched
 }
 
 // StaticFile returns the source of a path: a file, or a folder with one pod per file. Of a file with several
 // documents, the first counts, as in the kubelet. The path may be created later. Hidden files (with a
-// leading dot) and subfolders are ignored.
+// leading dot) and subfolders are ignored. Of two files with the same pod, the last one by name counts.
 //
 // It reads everything at the start and once per period, and tries again to watch a path that
-// could not be watched. In between it reads each changed file.
-// After each read it sends a SET of all pods; the store is client-go's UndeltaStore. After an
-// invalid change, the old pod stays until the next full read.
+// could not be watched. In between it reads each changed file. After each read it sends a SET of all
+// pods. After an invalid change, the old pod stays until the next full read.
 func StaticFile(path string, opts StaticOptions) StaticPods {
-	return &staticFile{path: filepath.Clean(path), opts: opts.complete(), keys: map[string]string{}}
+	return &staticFile{path: filepath.Clean(path), opts: opts.complete(), pods: map[string]*v1.Pod{}}
 }
 
 func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
-	s.store = cache.NewUndeltaStore(func(objs []any) {
-		pods := make([]*v1.Pod, 0, len(objs))
-		for _, o := range objs {
-			pods = append(pods, o.(*v1.Pod))
+	tell := func(changed bool, err error) {
+		if changed {
+			s.send(ctx, updates)
 		}
-		// The store iterates in map order; sorting makes the SET deterministic.
-		slices.SortFunc(pods, func(a, b *v1.Pod) int {
-			return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
-		})
-		s.ended = !sendSet(ctx, updates, merge.FileSource, pods)
-	}, cache.MetaNamespaceKeyFunc)
-
+		if err != nil && ctx.Err() == nil {
+			s.opts.Report(err)
+		}
+	}
+	list := func() {
+		tell(false, s.watch())
+		tell(s.list())
+	}
 	period := time.NewTicker(s.opts.Period)
 	defer period.Stop()
 	defer s.unwatch()
-	s.watchAndList()
-	for ctx.Err() == nil && !s.ended {
+	list()
+	for ctx.Err() == nil {
 		var events chan fsnotify.Event
 		var failures chan error
 		if s.watcher != nil {
@@ -314,7 +308,7 @@ func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
 		select {
 		case <-ctx.Done():
 		case <-period.C:
-			s.watchAndList()
+			list()
 		case e, ok := <-events:
 			switch {
 			case !ok:
@@ -322,21 +316,28 @@ func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
 			case e.Name == s.path && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
 				// Another file or folder may have replaced the path.
 				s.unwatch()
-				s.watchAndList()
+				list()
 			default:
-				s.report(s.changed(e))
+				tell(s.change(e))
 			}
 		case err := <-failures:
-			s.report(fmt.Errorf("%s: watching it: %w", s.path, err))
+			tell(false, fmt.Errorf("%s: watching it: %w", s.path, err))
 			s.unwatch()
 		}
 	}
 }
 
-func (s *staticFile) report(err error) {
-	if err != nil && !s.ended {
-		s.opts.Report(err)
+// send sends all pods, in order of key.
+func (s *staticFile) send(ctx context.Context, updates chan<- merge.PodUpdate) {
+	byKey := map[string]*v1.Pod{}
+	for _, path := range slices.Sorted(maps.Keys(s.pods)) {
+		byKey[s.pods[path].Namespace+"/"+s.pods[path].Name] = s.pods[path]
 	}
+	var pods []*v1.Pod
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		pods = append(pods, byKey[key])
+	}
+	sendSet(ctx, updates, merge.FileSource, pods)
 }
 
 func (s *staticFile) unwatch() {
@@ -346,60 +347,58 @@ func (s *staticFile) unwatch() {
 	}
 }
 
-// watchAndList reads the whole path, which it watches before, so that no change is lost.
-func (s *staticFile) watchAndList() {
-	if _, err := os.Stat(s.path); s.watcher == nil && !s.opts.Poll && err == nil { // list reports the error.
-		w, err := fsnotify.NewWatcher()
-		if err == nil {
-			s.watcher, err = w, w.Add(s.path)
-		}
-		if err != nil {
-			s.report(fmt.Errorf("%s: watching it: %w", s.path, err))
-			s.unwatch()
-		}
+// watch watches the path, before it is read, so that no change is lost.
+func (s *staticFile) watch() error {
+	if _, err := os.Stat(s.path); s.watcher != nil || s.opts.Poll || err != nil {
+		return nil //nolint:nilerr // list returns it.
 	}
-	s.report(s.list())
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		s.watcher, err = w, w.Add(s.path)
+	}
+	if err != nil {
+		s.unwatch()
+		return fmt.Errorf("%s: watching it: %w", s.path, err)
+	}
+	return nil
 }
 
-func (s *staticFile) list() error {
+// list reads the whole path, and reports whether that succeeded.
+func (s *staticFile) list() (read bool, err error) {
 	info, err := os.Stat(s.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		s.replace(nil)
-		return fmt.Errorf("%s: it does not exist", s.path)
+		clear(s.pods)
+		return true, fmt.Errorf("%s: it does not exist", s.path)
 	case err != nil:
-		return err
+		return false, err
 	case info.Mode().IsRegular():
 		pod, err := s.file(s.path)
 		if err == nil {
-			s.replace([]any{pod})
+			s.pods = map[string]*v1.Pod{s.path: pod}
 		}
-		return err
+		return err == nil, err
 	case !info.IsDir():
-		return fmt.Errorf("%s: it is neither a folder nor a file", s.path)
+		return false, fmt.Errorf("%s: it is neither a folder nor a file", s.path)
 	}
-	entries, err := os.ReadDir(s.path) // sorted by name
+	entries, err := os.ReadDir(s.path)
 	if err != nil {
-		return err
+		return false, err
 	}
-	var pods []any
+	clear(s.pods)
 	var errs []error
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		if pod, err := s.file(filepath.Join(s.path, e.Name())); err == nil {
-			pods = append(pods, pod)
+		path := filepath.Join(s.path, e.Name())
+		if pod, err := s.file(path); err == nil {
+			s.pods[path] = pod
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
-	s.replace(pods)
-	return errors.Join(errs...)
-}
-
-func (s *staticFile) replace(pods []any) {
-	_ = s.store.Replace(pods, "") // It only fails on a key error, and file has computed all keys.
+	return true, errors.Join(errs...)
 }
 
 func (s *staticFile) file(path string) (*v1.Pod, error) {
@@ -420,40 +419,31 @@ func (s *staticFile) file(path string) (*v1.Pod, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	pods, err := s.opts.read(path, data, true)
+	if err == nil && len(pods) == 0 {
+		err = fmt.Errorf("%s: %w: it has no pod", path, ErrStaticPod)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(pods) == 0 {
-		return nil, fmt.Errorf("%s: %w: it has no pod", path, ErrStaticPod)
-	}
-	s.keys[path], err = cache.MetaNamespaceKeyFunc(pods[0])
-	return pods[0], err
+	return pods[0], nil
 }
 
-func (s *staticFile) changed(e fsnotify.Event) error {
-	switch {
-	case strings.HasPrefix(filepath.Base(e.Name), "."):
-		return nil
-	case e.Has(fsnotify.Create), e.Has(fsnotify.Write), e.Has(fsnotify.Chmod):
-		pod, err := s.file(e.Name)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // The event of its removal follows.
-		}
-		if err != nil {
-			return err
-		}
-		return s.store.Add(pod)
-	case e.Has(fsnotify.Remove), e.Has(fsnotify.Rename):
-		key, known := s.keys[e.Name]
-		if !known {
-			return nil
-		}
-		delete(s.keys, e.Name)
-		pod, exists, err := s.store.GetByKey(key)
-		if err != nil || !exists {
-			return err
-		}
-		return s.store.Delete(pod)
+// change reads a file that has changed, and reports whether the pods have.
+func (s *staticFile) change(e fsnotify.Event) (changed bool, err error) {
+	if strings.HasPrefix(filepath.Base(e.Name), ".") {
+		return false, nil
 	}
-	return nil
+	if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
+		_, known := s.pods[e.Name]
+		delete(s.pods, e.Name)
+		return known, nil
+	}
+	pod, err := s.file(e.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // The event of its removal follows.
+	}
+	if err == nil {
+		s.pods[e.Name] = pod
+	}
+	return err == nil, err
 }
