@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -102,30 +101,27 @@ func line(data []byte, at int64) int {
 // but does not return line numbers.
 func splitYAML(data []byte) ([]document, *Error) {
 	var docs []document
-	begin, at, n := 0, 0, 0
-	first := 1
-	flush := func(end int) {
-		if d, ok := content(data[begin:end], first); ok {
+	var text []byte
+	first, n := 1, 0
+	flush := func() {
+		if d, ok := content(text, first); ok {
 			docs = append(docs, d)
 		}
 	}
-	for at < len(data) {
+	for l := range bytes.Lines(data) {
 		n++
-		end := len(data)
-		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
-			end = at + i + 1
+		rest, separator := bytes.CutPrefix(l, []byte("---"))
+		if !separator {
+			text = append(text, l...)
+			continue
 		}
-		if l := data[at:end]; bytes.HasPrefix(l, []byte("---")) {
-			rest := strings.TrimSpace(string(l[3:]))
-			if rest != "" && !strings.HasPrefix(rest, "#") {
-				return docs, &Error{Line: n, Err: fmt.Errorf("%w: a document separator with %q behind it", ErrManifest, rest)}
-			}
-			flush(at)
-			begin, first = end, n+1
+		if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '#' {
+			return docs, &Error{Line: n, Err: fmt.Errorf("%w: a document separator with %q behind it", ErrManifest, rest)}
 		}
-		at = end
+		flush()
+		text, first = nil, n+1
 	}
-	flush(len(data))
+	flush()
 	return docs, nil
 }
 

@@ -116,23 +116,20 @@ func Load(ctx context.Context, opts Options) ([]Object, error) {
 	var objects []Object
 	var errs []error
 	for _, name := range opts.Filenames {
-		sources, err := opts.expand(name)
+		paths, err := opts.expand(name)
 		if err != nil {
 			errs = append(errs, err)
 		}
-		for _, s := range sources {
-			if err := ctx.Err(); err != nil {
-				return objects, err
+		for _, path := range paths {
+			source, data, err := opts.read(ctx, path)
+			if ctx.Err() != nil {
+				return objects, ctx.Err()
 			}
-			data, err := s.read(ctx)
 			if err != nil {
-				if ctx.Err() != nil {
-					return objects, ctx.Err()
-				}
-				errs = append(errs, &Error{File: s.name, Err: err})
+				errs = append(errs, &Error{File: source, Err: err})
 				continue
 			}
-			some, faults := decodeAll(s.name, data, false)
+			some, faults := decodeAll(source, data, false)
 			objects, errs = append(objects, some...), append(errs, faults...)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,15 +209,12 @@ func TestStdin(t *testing.T) {
 }
 
 func TestURL(t *testing.T) {
-	var failures atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/none":
 			http.NotFound(w, r)
 		case r.URL.Path == "/slow":
 			<-r.Context().Done()
-		case failures.Add(-1) >= 0:
-			w.WriteHeader(http.StatusBadGateway)
 		default:
 			_, _ = fmt.Fprintf(w, pod, "x")
 		}
@@ -228,7 +224,6 @@ func TestURL(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 
 	opts.Filenames = []string{srv.URL + "/pod.yaml"}
-	failures.Store(1) // kubectl retries
 	got, err := manifest.Load(t.Context(), opts)
 	if err != nil || len(got) != 1 || got[0].Source != srv.URL+"/pod.yaml" {
 		t.Errorf("%v, %v", got, err)

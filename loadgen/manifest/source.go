@@ -3,7 +3,6 @@ package manifest
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,36 +14,16 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf16"
 )
 
 // extensions of the files of a folder, as kubectl has them.
 var extensions = []string{".json", ".yaml", ".yml"}
 
-type source struct {
-	name string
-	read func(ctx context.Context) ([]byte, error)
-}
-
-// expand returns the sources for a name. Like kubectl, it returns the found sources together
-// with an error for the others.
-func (o *Options) expand(name string) ([]source, error) {
-	switch {
-	case name == "-":
-		return []source{{StdinName, func(context.Context) ([]byte, error) {
-			if o.Stdin == nil {
-				return nil, errors.New("it cannot be read here")
-			}
-			in := o.Stdin
-			o.Stdin = strings.NewReader("") // Stdin is readable once only.
-			return readAll(in)
-		}}}, nil
-	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
-		u, err := url.Parse(name)
-		if err != nil || u.Host == "" {
-			return nil, &Error{File: name, Err: errors.New("it is not a URL")}
-		}
-		return []source{{u.Redacted(), func(ctx context.Context) ([]byte, error) { return get(ctx, name) }}}, nil
+// expand returns the files, or the URL, for a name. Like kubectl, it returns what it finds together with an error for the
+// rest.
+func (o *Options) expand(name string) (paths []string, err error) {
+	if name == "-" || isURL(name) {
+		return []string{name}, nil
 	}
 	names := []string{name}
 	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) && strings.ContainsAny(name, "*?[") {
@@ -57,21 +36,43 @@ func (o *Options) expand(name string) ([]source, error) {
 		}
 		names = matches
 	}
-	var sources []source
 	var errs []error
 	for _, n := range names {
-		paths, err := files(n, o.Recursive)
+		found, err := files(n, o.Recursive)
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("%w: a folder without %s files", ErrEmpty, strings.Join(extensions, ", "))
+		}
 		if err != nil {
 			errs = append(errs, &Error{File: n, Err: plain(err)})
 		}
-		for _, path := range paths {
-			sources = append(sources, source{path, func(context.Context) ([]byte, error) { return readFile(path) }})
-		}
-		if len(paths) == 0 && err == nil {
-			errs = append(errs, &Error{File: n, Err: fmt.Errorf("%w: a folder without %s files", ErrEmpty, strings.Join(extensions, ", "))})
-		}
+		paths = append(paths, found...)
 	}
-	return sources, errors.Join(errs...)
+	return paths, errors.Join(errs...)
+}
+
+func isURL(name string) bool {
+	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
+}
+
+// read returns the text of a file, a URL or standard input, and its name in errors.
+func (o *Options) read(ctx context.Context, path string) (name string, data []byte, err error) {
+	switch {
+	case path == "-" && o.Stdin == nil:
+		return StdinName, nil, errors.New("it cannot be read here")
+	case path == "-":
+		data, err = readAll(o.Stdin)
+		o.Stdin = strings.NewReader("") // It is readable once only.
+		return StdinName, data, err
+	case !isURL(path):
+		data, err = readFile(path)
+		return path, data, err
+	}
+	u, err := url.Parse(path)
+	if err != nil || u.Host == "" {
+		return path, nil, errors.New("it is not a URL")
+	}
+	data, err = get(ctx, path)
+	return u.Redacted(), data, err
 }
 
 // files returns a file, or the files of a folder with one of the extensions. Like kubectl, it follows
@@ -118,66 +119,34 @@ func readFile(path string) ([]byte, error) {
 	return data, plain(err)
 }
 
-// readAll reads UTF-8 text, or UTF-16 with a byte order mark, like kubectl.
+// readAll reads UTF-8 text. Invalid characters become U+FFFD.
 func readAll(r io.Reader) ([]byte, error) {
 	limited := &io.LimitedReader{R: r, N: maxBytes + 1}
 	data, err := io.ReadAll(limited)
 	if err == nil && limited.N == 0 {
 		err = fmt.Errorf("%w: more than %d MiB", ErrManifest, maxBytes>>20)
 	}
-	return decodeText(data), err
+	return bytes.ToValidUTF8(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("\ufffd")), err
 }
-
-// decodeText returns UTF-8 without a byte order mark. Invalid characters become U+FFFD.
-func decodeText(data []byte) []byte {
-	var order binary.ByteOrder
-	switch {
-	case bytes.HasPrefix(data, []byte("\xfe\xff")):
-		order = binary.BigEndian
-	case bytes.HasPrefix(data, []byte("\xff\xfe")):
-		order = binary.LittleEndian
-	default:
-		return bytes.ToValidUTF8(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("\ufffd"))
-	}
-	units := make([]uint16, (len(data)-2)/2)
-	_, _ = binary.Decode(data[2:], order, units) // It has as many.
-	return []byte(string(utf16.Decode(units)))
-}
-
-// kubectl's number of attempts to get a URL, and the pause between them.
-const (
-	attempts = 3
-	pause    = time.Second
-)
 
 var client = http.Client{Timeout: 30 * time.Second}
 
-// get requests a URL. Like kubectl, it retries after a server error.
+// get requests a URL.
 func get(ctx context.Context, address string) ([]byte, error) {
-	for n := 1; ; n++ {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-		if err != nil {
-			return nil, err
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			if u, ok := errors.AsType[*url.Error](err); ok {
-				err = u.Err
-			}
-			return nil, err
-		}
-		data, err := readAll(res.Body)
-		_ = res.Body.Close() // Read only.
-		if res.StatusCode == http.StatusOK {
-			return data, err
-		}
-		if res.StatusCode < http.StatusInternalServerError || n == attempts {
-			return nil, fmt.Errorf("the server answered %s", res.Status)
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
 	}
+	res, err := client.Do(req)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err
+		}
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }() // Read only.
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the server answered %s", res.Status)
+	}
+	return readAll(res.Body)
 }
