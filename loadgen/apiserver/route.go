@@ -166,8 +166,7 @@ type collection struct {
 	encoder store.Encoder       // kind, or the collection, if objects may be stored as an earlier definition had them
 	since   uint64              // the version up to which they may
 	log     *store.Log
-	// recorded is the resource of the log's storm; empty without one.
-	recorded schema.GroupVersionResource
+	storm   *storm.Storm // that the log plays; nil without one
 }
 
 func newCollection(stored *resources.Resource, log *store.Log, since uint64) *collection {
@@ -254,11 +253,11 @@ func (s *Server) redefine(stored *resources.Resource) {
 	defer s.colMu.Unlock()
 	if c := s.collections[key]; c != nil {
 		since := s.revision.Now()
-		if !c.recorded.Empty() {
+		if c.storm != nil {
 			since = math.MaxUint64 // Events to come are as they were recorded.
 		}
 		s.collections[key] = newCollection(stored, c.log, since)
-		s.collections[key].recorded = c.recorded
+		s.collections[key].storm = c.storm
 		s.watching.end(c.log)
 	}
 }

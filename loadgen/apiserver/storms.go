@@ -1,11 +1,13 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,16 +103,16 @@ func (s *Server) add(p *Prepared) error {
 		return fail(err)
 	}
 	log := p.recording.Play(&s.revision, s.opts.Retain, p.renumber)
-	if other, has := s.collections[keyOf(res)]; has && other.recorded == res.GVR {
+	if other, has := s.collections[keyOf(res)]; has && other.storm.Resource == res.GVR {
 		return fail(fmt.Errorf("%s has a storm already", res))
 	} else if has { // Another version of the same objects is not served.
-		s.storms = append(s.storms, &collection{log: log})
+		s.storms = append(s.storms, &collection{log: log, storm: p.storm})
 		return nil
 	}
-	c := &collection{stored: res, recorded: res.GVR, kind: p.kind, encoder: p.kind, log: log}
+	c := &collection{stored: res, storm: p.storm, kind: p.kind, encoder: p.kind, log: log}
 	if stored := s.storedOf(res); stored != res { // recorded in another version
 		c = newCollection(stored, log, math.MaxUint64)
-		c.recorded = res.GVR
+		c.storm = p.storm
 	}
 	s.watching.follow(c.log)
 	s.collections[keyOf(res)] = c
@@ -160,6 +162,38 @@ func (s *Server) resourceOf(p *Prepared) (*resources.Resource, error) {
 		return nil, fmt.Errorf("%s with and without a namespace", res)
 	}
 	return res, nil
+}
+
+// Play releases the events of all storms at their intended times, divided by speed. It is an open loop: it never waits
+// for a watch, and releases all due events together. The error is ctx's.
+func (s *Server) Play(ctx context.Context, speed float64) error {
+	began := time.Now()
+	due := func(at time.Duration) time.Time { return began.Add(time.Duration(float64(at) / speed)) }
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for released := make([]int, len(s.storms)); ; {
+		var next time.Time // zero if all events are released
+		now := time.Now()
+		for i, c := range s.storms {
+			events, n := c.storm.Events, max(released[i], c.storm.Initial)
+			for n < len(events) && !due(events[n].At).After(now) {
+				n++
+			}
+			c.log.Release(uint64(n), due)
+			if released[i] = n; n < len(events) && (next.IsZero() || due(events[n].At).Before(next)) {
+				next = due(events[n].At)
+			}
+		}
+		if next.IsZero() {
+			return nil
+		}
+		timer.Reset(time.Until(next))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // Release makes the events of the first storm up to seq visible. It blocks briefly at

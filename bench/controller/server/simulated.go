@@ -18,7 +18,7 @@ import (
 // simulated is a simulated API server with a stand-in for the rest of the cluster.
 type simulated struct {
 	server  *apiserver.Server
-	player  *apiserver.Player
+	speed   float64 // of the storm
 	cluster *lifecycle.Cluster
 	endpoint
 
@@ -28,7 +28,7 @@ type simulated struct {
 
 func newSimulated(set Setup) (Server, error) {
 	patch.Warm() // The first requests of the storm must not be late.
-	s := &simulated{ended: make(chan error, 1)}
+	s := &simulated{speed: set.Speed, ended: make(chan error, 1)}
 	var names map[string]string
 	s.tokens, names = set.tokens()
 	// The cluster sees each change once it exists.
@@ -45,7 +45,6 @@ func newSimulated(set Setup) (Server, error) {
 	if err != nil {
 		return nil, manifest.BadField("storm", err)
 	}
-	s.player = apiserver.NewPlayer(s.server, set.Storms, set.Speed)
 	if err := s.server.CreateAll(set.Objects); err != nil {
 		return nil, errors.Join(manifest.BadField("manifests", err), s.server.Close())
 	}
@@ -74,7 +73,7 @@ func (s *simulated) local(client string) *rest.Config {
 }
 
 func (s *simulated) User() *rest.Config             { return s.local(record.ByWorkload) }
-func (s *simulated) Play(ctx context.Context) error { return s.player.Run(ctx) }
+func (s *simulated) Play(ctx context.Context) error { return s.server.Play(ctx, s.speed) }
 func (s *simulated) Quiet() bool                    { return s.cluster.Quiet() }
 func (s *simulated) Lags() []apiserver.Lag          { return s.server.Lags() }
 

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -37,10 +36,9 @@ func newServe() *cobra.Command {
 		Long: `serve is a simulated Kubernetes API server for built-in and custom resources, without controllers
 and kubelets. With --storm it plays a storm, whose objects clients can change, too.
 
---start N starts the storm when N watches are open; with several, a second later. --repeat plays
-it again from the beginning, without the clients' changes, when the storm is over or unwatched and
-N watches have ended. The kubeconfig has the address, the CA and the token. serve listens on
-loopback; another address needs TLS, or --insecure-listen and a token.`,
+--start N starts the storm when N watches are open; with several, a second later. The kubeconfig has
+the address, the CA and the token. serve listens on loopback; another address needs TLS, or
+--insecure-listen and a token.`,
 		Example: `  # A node loss, for kubectl and for your controller
   watchlab serve --storm nodeloss --kubeconfig-out kc
   KUBECONFIG=kc kubectl get pods -A -w
@@ -73,7 +71,6 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	fl.BoolVar(&v.opts.Overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
 	fl.BoolVar(&v.opts.Graceful, "graceful", false, "leave deletions to a kubelet, a garbage collector and a namespace controller beside (default false)")
 	fl.IntVar(&v.opts.Start, "start", 1, "watches that start storm and faults; 0 for now")
-	fl.IntVar(&v.opts.Repeat, "repeat", 1, "times that the storm is played; 0 for endless")
 	fl.Float64Var(&v.opts.Speed, "speed", 1, "how many times as fast the storm is played")
 	return cmd
 }
@@ -83,9 +80,6 @@ func (v *service) load(ctx context.Context, stdin io.Reader, stderr io.Writer) (
 	o := &v.opts
 	if err := o.Complete(); err != nil {
 		return badField(err)
-	}
-	if o.Repeat != 1 && v.from.Storm.Name == "" {
-		return badFlag("repeat", errors.New("needs --storm"))
 	}
 	o.Address, o.Seed = net.JoinHostPort(v.bind, strconv.Itoa(int(v.port))), cmp.Or(v.from.Seed, 1)
 	if o.Faults, err = fault.ParseEach(v.from.Faults); err != nil {
@@ -112,7 +106,6 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.
 		return err
 	}
 	v.opts.Say = func(text string) { fmt.Fprintln(stdout, text) }
-	v.opts.Progress = func(text string) { warn(stderr, "%s", text) }
 	for _, line := range apiserver.Conversions(v.opts.Objects) {
 		warn(stderr, "%s", line)
 	}

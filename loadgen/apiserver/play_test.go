@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,14 +14,14 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// played is a server of two storms with a player: 10 pod events, one each second from 1 s on, the first of
+// played is a server of two storms: 10 pod events, one each second from 1 s on, the first of
 // them at first, and node events at 2.5 s and 4.5 s.
 type played struct {
-	*Player
+	*Server
 	seen changes
 }
 
-func newPlayed(t *testing.T, speed float64) *played {
+func newPlayed(t *testing.T) *played {
 	t.Helper()
 	one := churn(10)
 	for i := range one.Events {
@@ -48,23 +47,23 @@ func newPlayed(t *testing.T, speed float64) *played {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Player = NewPlayer(srv, all, speed)
+	p.Server = srv
 	return p
 }
 
 func (p *played) visible() [2]uint64 {
-	return [2]uint64{p.server.storms[0].log.Visible(), p.server.storms[1].log.Visible()}
+	return [2]uint64{p.storms[0].log.Visible(), p.storms[1].log.Visible()}
 }
 
-// TestPlayer: a player releases the due events of both storms, at the storm's time divided by the speed, and runs once.
+// TestPlayer: Play releases the due events of both storms, at the storm's time divided by the speed.
 func TestPlayer(t *testing.T) {
 	for speed, ends := range map[float64]time.Duration{1: 9 * time.Second, 4: 9 * time.Second / 4} {
 		synctest.Test(t, func(t *testing.T) {
-			p := newPlayed(t, speed)
+			p := newPlayed(t)
 			begin := time.Now()
 			done := make(chan time.Duration, 1)
 			go func() {
-				if err := p.Run(t.Context()); err != nil {
+				if err := p.Play(t.Context(), speed); err != nil {
 					t.Error(err)
 				}
 				done <- time.Since(begin)
@@ -76,19 +75,12 @@ func TestPlayer(t *testing.T) {
 			}{{0, [2]uint64{1, 0}}, {2600 * time.Millisecond, [2]uint64{3, 1}}, {4600 * time.Millisecond, [2]uint64{5, 2}}} {
 				time.Sleep(time.Duration(float64(st.at)/speed) - time.Since(begin))
 				synctest.Wait()
-				want := PlayerStatus{At: st.at, Length: 9 * time.Second, Released: int(st.visible[0]+st.visible[1]) - 1, Events: 11}
-				if got := p.Status(); got != want || p.visible() != st.visible {
-					t.Errorf("speed %v (-want +got):\n%s%s", speed, cmp.Diff(want, got), cmp.Diff(st.visible, p.visible()))
+				if diff := cmp.Diff(st.visible, p.visible()); diff != "" {
+					t.Errorf("speed %v (-want +got):\n%s", speed, diff)
 				}
 			}
 			if took := <-done; took != ends {
 				t.Errorf("speed %v: it took %v, want %v", speed, took, ends)
-			}
-			if st := p.Status(); st.Released != st.Events || st.At != st.Length {
-				t.Errorf("at the end: %+v", st)
-			}
-			if err := p.Run(t.Context()); !errors.Is(err, ErrState) {
-				t.Errorf("a second Run: %v", err)
 			}
 			var got []time.Duration // of the pods
 			for _, c := range p.seen.of("pods") {
@@ -108,43 +100,18 @@ func TestPlayer(t *testing.T) {
 	}
 }
 
-// TestPlayerEnds: the end of the context ends Run.
+// TestPlayerEnds: the end of the context ends Play.
 func TestPlayerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlayed(t, 1)
+		p := newPlayed(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
-		if err := p.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := p.Play(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		time.Sleep(time.Hour)
 		if got, want := p.visible(), [2]uint64{2, 0}; got != want {
 			t.Errorf("%v are visible, want %v", got, want)
-		}
-	})
-}
-
-// TestProgress: a service tells how far its storm is while it is played.
-func TestProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPlayed(t, 0.33) // no event is due at a line
-		var lines []string
-		s := &Service{server: p.server, player: p.Player}
-		s.Progress = func(text string) { lines = append(lines, text) }
-		ctx, cancel := context.WithCancel(t.Context())
-		var ended sync.WaitGroup
-		ended.Go(func() { s.progress(ctx) })
-		if err := p.Run(ctx); err != nil {
-			t.Error(err)
-		}
-		cancel()
-		ended.Wait()
-		want := []string{
-			"3 s of 9 s, 4 of 11 events, 0 watches, at most 0 events behind",
-			"7 s of 9 s, 8 of 11 events, 0 watches, at most 0 events behind",
-		}
-		if diff := cmp.Diff(want, lines); diff != "" {
-			t.Errorf("-want +got:\n%s", diff)
 		}
 	})
 }
