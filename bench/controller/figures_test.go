@@ -46,7 +46,7 @@ func recorded() *controller.Play {
 			{At: 5 * second, Client: "a", Verb: "delete", Resource: pods, Key: "x/c", Code: 500, Out: 20},
 		},
 		Lags: []record.Lag{
-			{At: second, Lag: apiserver.Lag{Client: "a", Resource: pods, Events: 3, Bytes: 100}}, {At: second, Lag: apiserver.Lag{Client: "a", Resource: sets, Events: 7, Bytes: 100}},
+			{At: second, Lag: apiserver.Lag{Client: "a", Resource: pods, Events: 3}}, {At: second, Lag: apiserver.Lag{Client: "a", Resource: sets, Events: 7}},
 			{At: 2 * second, Lag: apiserver.Lag{Client: "a", Resource: pods, Events: 1}},
 		},
 		// The process starts again between the second and the third sample.

@@ -112,7 +112,7 @@ func (o Options) prepare(ctx context.Context, s Spec) (*prepared, error) {
 	if p.plans, err = plansOf(s.Plans, p.length); err != nil {
 		return nil, err
 	}
-	for _, line := range append(manifest.Settle(p.objects), apiserver.Conversions(p.objects)...) {
+	for _, line := range manifest.Settle(p.objects) {
 		o.Notify(line)
 	}
 	return p, nil

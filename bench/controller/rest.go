@@ -32,7 +32,7 @@ func (p *session) rest(ctx context.Context, of *Point) (record.Sample, error) {
 			}
 			return now, errors.New("the memory of a process is only known on Linux")
 		}
-		behind := slices.ContainsFunc(p.server.Lags(), func(l apiserver.Lag) bool { return l.Events > 0 || l.Bytes > 0 })
+		behind := slices.ContainsFunc(p.server.Lags(), func(l apiserver.Lag) bool { return l.Events > 0 })
 		if idle++; behind || now.CPU-before.CPU > p.timing.steady*idleShare/100 || !p.server.Quiet() || time.Since(p.recorder.Activity().Changed) < p.timing.quiet {
 			idle = 0
 		}

@@ -345,6 +345,21 @@ func (s *Server) clean(by store.Origin, name string) {
 	}
 }
 
+// CreateAll creates the objects of manifests; those that others depend on come first: definitions, then
+// namespaces. The error names the file and the line.
+func (s *Server) CreateAll(objects []manifest.Object) error {
+	for _, o := range manifest.Ordered(objects) {
+		u, err := o.Unstructured()
+		if err == nil {
+			err = s.Create(u)
+		}
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", o.Source, o.Line, err)
+		}
+	}
+	return nil
+}
+
 // Create creates or replaces an object as a client would, and its namespace if needed. A new object keeps the uid and
 // the status that it has.
 func (s *Server) Create(u *unstructured.Unstructured) error {

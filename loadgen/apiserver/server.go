@@ -41,7 +41,6 @@
 package apiserver
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -198,8 +197,7 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) (url string, err erro
 	case s.http != nil:
 		return "", errors.Join(fmt.Errorf("apiserver: %w: started already", ErrState), l.Close())
 	}
-	s.http = HTTPServer(l, s.handler, 0) // The number of watches is the client's.
-	s.http.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
+	s.http = HTTPServer(l, s.handler, 0)         // The number of watches is the client's.
 	s.http.ErrorLog = log.New(io.Discard, "", 0) // Clients that go away are nothing to write about.
 	counted := &listener{Listener: l, server: s}
 	if config == nil {

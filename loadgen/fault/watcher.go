@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -476,7 +477,11 @@ func (w *watcher) reset() {
 	if err != nil {
 		return // HTTP/2: only the stream is reset
 	}
-	if tcp, ok := wire.Socket(conn).(interface{ SetLinger(sec int) error }); ok {
+	socket := conn // below TLS and other wrappers
+	for wrapper, ok := socket.(interface{ NetConn() net.Conn }); ok; wrapper, ok = socket.(interface{ NetConn() net.Conn }) {
+		socket = wrapper.NetConn()
+	}
+	if tcp, ok := socket.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0) // on failure, Close is a regular one
 	}
 	_ = conn.Close()

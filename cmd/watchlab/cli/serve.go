@@ -106,9 +106,6 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.
 		return err
 	}
 	v.opts.Say = func(text string) { fmt.Fprintln(stdout, text) }
-	for _, line := range apiserver.Conversions(v.opts.Objects) {
-		warn(stderr, "%s", line)
-	}
 	s, err := apiserver.NewService(v.opts)
 	if err == nil {
 		err = s.Run(ctx, stdout)

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -85,17 +84,6 @@ func ParseRequest(r *http.Request) (q Request, ok bool) {
 		}
 	}
 	return q, q.Verb != ""
-}
-
-// Socket returns the connection of the operating system below TLS and other wrappers; nil for nil.
-func Socket(c net.Conn) net.Conn {
-	for {
-		wrapper, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			return c
-		}
-		c = wrapper.NetConn()
-	}
 }
 
 // IsTrue reads a parameter as an API server does.
