@@ -12,3 +12,12 @@ func (r *Recorder) SampledPeak() uint64 { return r.watcher.peak.Load() }
 
 // CPUTime is that of the process so far.
 func CPUTime() time.Duration { return cpuTime() }
+
+// DecodeQuantiles returns the histogram of an encoded one and its count.
+func DecodeQuantiles(encoded string) (Quantiles, error) {
+	h, err := decode(encoded)
+	if err != nil {
+		return Quantiles{}, err
+	}
+	return Quantiles{Count: uint64(h.TotalCount()), Histogram: encoded}, nil
+}

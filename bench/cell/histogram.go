@@ -36,9 +36,8 @@ type Quantiles struct {
 	Clamped  uint64        `json:"clamped,omitempty"`  // values above one hour, recorded as one hour
 	Negative uint64        `json:"negative,omitempty"` // values below 0, recorded as 0
 	// Histogram is the whole distribution as compressed base64 (HdrHistogram V2), for
-	// [MergeHistograms] and other HdrHistogram libraries. It is not in run.json;
-	// [WriteLog] writes it to latency/*.hlog.
-	Histogram string `json:"-"`
+	// [MergeHistograms] and other HdrHistogram libraries.
+	Histogram string `json:"histogram,omitempty"`
 }
 
 type durations struct {

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
-	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/source/cluster"
 )
@@ -111,12 +110,10 @@ func (b bundle) id() (string, error) {
 	return hex.EncodeToString(sum[:8]), err
 }
 
-// contents is the compressed part of a bundle. The JSON form of a result lacks the histograms, which are in a list,
-// in the order of [histograms].
+// contents is the compressed part of a bundle. The JSON form of an outcome lacks its environment.
 type contents struct {
-	Share      *lab.Share `json:"shard"`
-	Env        lab.Env    `json:"env"`
-	Histograms []string   `json:"histograms"`
+	Share *lab.Share `json:"share"`
+	Env   lab.Env    `json:"env"`
 }
 
 // encode encodes the result of a pod, without medians and pooled latencies, which are computed
@@ -127,7 +124,6 @@ func encode(s *lab.Share) (bundle, error) {
 	}
 	o := s.Outcome
 	c := contents{Share: slim(*s), Env: o.Env}
-	histograms(c.Share.Outcome, func(q *cell.Quantiles) { c.Histograms = append(c.Histograms, q.Histogram) })
 	text, err := json.Marshal(c)
 	enc, encErr := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
 	if err := cmp.Or(err, encErr); err != nil {
@@ -155,24 +151,6 @@ func slim(s lab.Share) *lab.Share {
 	}
 	s.Outcome = &o
 	return &s
-}
-
-// histograms calls each for every histogram of an outcome, in a fixed order.
-func histograms(o *lab.Outcome, each func(*cell.Quantiles)) {
-	for _, c := range o.Cells() {
-		if c.Lag != nil {
-			each(&c.Lag.Quantiles)
-		}
-		for k := range c.Rounds {
-			r := &c.Rounds[k].Result
-			for l := range r.Latency {
-				each(&r.Latency[l].Quantiles)
-			}
-			if r.Lag != nil {
-				each(&r.Lag.Quantiles)
-			}
-		}
-	}
 }
 
 // share decodes the result. The error wraps errBundle.
@@ -205,16 +183,6 @@ func (b bundle) share() (_ *lab.Share, err error) {
 		return nil, errors.New("there is no outcome in it")
 	}
 	c.Share.Outcome.Env = c.Env
-	at := 0
-	histograms(c.Share.Outcome, func(q *cell.Quantiles) {
-		if at < len(c.Histograms) {
-			q.Histogram = c.Histograms[at]
-		}
-		at++
-	})
-	if at != len(c.Histograms) {
-		return nil, fmt.Errorf("it has %d histograms for %d distributions", len(c.Histograms), at)
-	}
 	return c.Share, nil
 }
 

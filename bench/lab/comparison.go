@@ -349,19 +349,13 @@ func (p *cellPlay) finish(ctx context.Context) error {
 	return nil
 }
 
-// save writes the play into the results folder. A round that cannot be written does not count:
-// run.json must not refer to a round that the histograms lack.
+// save writes the play into the results folder.
 func (p *cellPlay) save() error {
 	// The warm-up of a sound cell leaves nothing to write.
 	if p.c.r.lock == nil || p.round <= 0 && !p.failed {
 		return nil
 	}
-	err := p.c.r.out.saveCell(p.c.index, p.index)
-	if err != nil && !p.failed {
-		rounds := p.result().played()
-		p.result().setRounds(rounds[:len(rounds)-1])
-	}
-	return err
+	return p.c.r.out.saveRounds(p.c.r.out.Dir)
 }
 
 // Progress reports the state of a run.

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,11 +13,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"watchlab/bench/cell"
 	"watchlab/bench/stats"
 )
 
-// Create writes the run into a new results folder, with the histograms of its rounds.
+// Create writes the run into a new results folder.
 // The folder must not exist ([ErrExists]); missing parents are created. It appears with all its
 // files, by rename: a crash before leaves only a hidden folder beside it.
 func (o *Outcome) Create(dir string) error {
@@ -52,9 +50,6 @@ func (o *Outcome) fill() error {
 	if err := makeDir(o.disk(), o.Dir); err != nil {
 		return err
 	}
-	if err := o.eachCell(o.writeLatency); err != nil {
-		return err
-	}
 	return o.Save(o.Dir)
 }
 
@@ -86,17 +81,6 @@ func (o *Outcome) saveRounds(dir string) error {
 	return o.ReplaceFile(filepath.Join(dir, RunFile), func(w io.Writer) error { return EncodeJSON(w, o) })
 }
 
-// saveCell writes the changes after a round of the cell at [comparison][i], or its failure.
-func (o *Outcome) saveCell(comparison, i int) error {
-	if err := o.writeLatency(comparison, i); err != nil {
-		return err
-	}
-	if err := o.saveRounds(o.Dir); err != nil {
-		return err
-	}
-	return o.removeLatency(comparison, i)
-}
-
 // close drops the withheld rounds at the end of a complete run, and writes the final
 // run.json and env.json.
 func (o *Outcome) close() error {
@@ -108,22 +92,7 @@ func (o *Outcome) close() error {
 	if o.Dir == "" {
 		return nil
 	}
-	if err := o.Save(o.Dir); err != nil {
-		return err
-	}
-	return o.eachCell(o.removeLatency)
-}
-
-// eachCell calls f with the indexes of each comparison and cell, until an error.
-func (o *Outcome) eachCell(f func(comparison, i int) error) error {
-	for i, c := range o.Comparisons {
-		for j := range c.Cells {
-			if err := f(i, j); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return o.Save(o.Dir)
 }
 
 // WriteBench writes all cells as benchfmt, a line for each replicate ([CellResult.Replicates]): bench.txt.
@@ -148,51 +117,10 @@ func EncodeJSON[T any](w io.Writer, v T) error {
 	return enc.Encode(v)
 }
 
-func (o *Outcome) latencyFile(comparison, i int) string {
-	name := FileName(o.Comparisons[comparison].Cells[i].BenchName())
-	return filepath.Join(o.Dir, LatencyDir, fmt.Sprintf("%02d-%02d-%s.hlog", comparison+1, i+1, name))
-}
-
-// writeLatency writes the cell's histograms: one interval per round and boundary,
-// tagged with the boundary. It comes before run.json, which may not refer to a missing round.
-func (o *Outcome) writeLatency(comparison, i int) error {
-	c, path := &o.Comparisons[comparison].Cells[i], o.latencyFile(comparison, i)
-	var intervals []cell.Interval
-	for _, r := range c.played() {
-		for _, l := range r.Result.Latency {
-			intervals = append(intervals, cell.Interval{Boundary: l.Boundary, Started: r.Started, Elapsed: r.Result.Elapsed, Histogram: l.Histogram})
-		}
-	}
-	if len(intervals) == 0 {
-		return nil
-	}
-	// Not MakeDir: it would recreate a results folder that was removed.
-	switch err := o.disk().Mkdir(filepath.Dir(path)); {
-	case err == nil:
-		if err := o.disk().Sync(o.Dir); err != nil {
-			return err
-		}
-	case !errors.Is(err, fs.ErrExist):
-		return err
-	}
-	return o.ReplaceFile(path, func(w io.Writer) error { return cell.WriteLog(w, c.BenchName(), intervals) })
-}
-
-// removeLatency removes the histograms of a cell without rounds. It comes after run.json: a run
-// whose rounds lack their histograms cannot be resumed.
-func (o *Outcome) removeLatency(comparison, i int) error {
-	if len(o.Comparisons[comparison].Cells[i].played()) > 0 {
-		return nil
-	}
-	return o.disk().Remove(o.latencyFile(comparison, i))
-}
-
 // ErrFormat is wrapped by the errors of [Load] for files in another format.
 var ErrFormat = errors.New("not a run's file")
 
-// Load reads a results folder: run.json, env.json, and the latency histograms from
-// latency/*.hlog, per round and summed per cell. If such a file is missing, the
-// quantiles lack their histograms. Load also reads a killed run; its Ended is nil.
+// Load reads a results folder: run.json and env.json. Load also reads a killed run; its Ended is nil.
 func Load(dir string) (*Outcome, error) {
 	o := Outcome{Dir: dir}
 	path := filepath.Join(dir, RunFile)
@@ -205,44 +133,7 @@ func Load(dir string) (*Outcome, error) {
 	if err := readJSON(filepath.Join(dir, EnvFile), &o.Env); err != nil {
 		return nil, err
 	}
-	if err := o.eachCell(o.readLatency); err != nil {
-		return nil, err
-	}
 	return &o, nil
-}
-
-// readLatency reads the histograms of a cell. The log may hold one round more than
-// run.json, because it is written first.
-func (o *Outcome) readLatency(comparison, i int) error {
-	c, path := &o.Comparisons[comparison].Cells[i], o.latencyFile(comparison, i)
-	rounds := c.played()
-	if len(rounds) == 0 {
-		return nil
-	}
-	data, err := readFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	logs, err := cell.ReadLog(bytes.NewReader(data))
-	if err != nil {
-		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
-	}
-	for _, r := range rounds {
-		for k := range r.Result.Latency {
-			l := &r.Result.Latency[k]
-			log := logs[l.Boundary]
-			if len(log) == 0 || log[0].Count != l.Count {
-				return fmt.Errorf("%s: %w: round %d of %s is not that of %s", path, ErrFormat, r.Round, l.Boundary, RunFile)
-			}
-			l.Histogram, logs[l.Boundary] = log[0].Histogram, log[1:]
-		}
-	}
-	if len(c.Rounds) > 0 {
-		c.Latency = pool(results(c.Rounds))
-	}
-	return nil
 }
 
 func readJSON(path string, into any) error {

@@ -21,7 +21,6 @@ const (
 	BenchFile      = "bench.txt"
 	ReportFile     = "report.md"
 	ExperimentFile = "experiment.yaml" // [Outcome].Experiment as YAML
-	LatencyDir     = "latency"
 )
 
 // Outcome is the result of a run: the cells, their figures and their verdicts. Its JSON

@@ -3,7 +3,6 @@ package lab
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 )
 
@@ -36,17 +35,6 @@ func (r *runner) continueFrom(planned *Outcome, comparisons []Comparison) error 
 	// All rounds of a run must share program and machine.
 	if err := sameProperties(append(old.Env.properties(), old.properties()...), append(env.properties(), planned.properties()...)); err != nil {
 		return err
-	}
-	for i, c := range old.Comparisons {
-		for j := range c.Cells {
-			for _, round := range c.Cells[j].played() {
-				for _, l := range round.Result.Latency {
-					if l.Histogram == "" {
-						return fmt.Errorf("%w: %s lacks round %d of %s", ErrResume, filepath.Base(old.latencyFile(i, j)), round.Round, l.Boundary)
-					}
-				}
-			}
-		}
 	}
 	for _, cl := range old.Cells() {
 		for _, round := range cl.played() {

@@ -246,19 +246,9 @@ func TestResumeRefuses(t *testing.T) {
 	if after := readAll(t, dir); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Error("the folder was changed")
 	}
-	hlog := filepath.Join(dir, "latency", "01-01-Queue_impl=good_keys=10.hlog")
-	for _, tc := range []struct {
-		break_ func() error
-		want   string
-	}{
-		{func() error { return os.WriteFile(hlog, []byte("junk\n"), 0o644) }, "not a run's file"},
-		{func() error { return os.Remove(hlog) }, "lacks round 1"},
-		{func() error { return os.WriteFile(filepath.Join(dir, lab.RunFile), []byte("{"), 0o644) }, "not a run's file"},
-	} {
-		noError(t, tc.break_())
-		if o, err := run(func([]lab.Comparison, *lab.Options) {}); o != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("outcome %v, error %v; want %q", o, err, tc.want)
-		}
+	noError(t, os.WriteFile(filepath.Join(dir, lab.RunFile), []byte("{"), 0o644))
+	if o, err := run(func([]lab.Comparison, *lab.Options) {}); o != nil || err == nil || !strings.Contains(err.Error(), "not a run's file") {
+		t.Errorf("outcome %v, error %v", o, err)
 	}
 }
 
