@@ -69,8 +69,8 @@ func TestCollectFromAPIServer(t *testing.T) {
 		t.Fatalf("%d ConfigMaps, want %d: %v", len(list.Items), pods+1, err)
 	}
 	c, err := maps.Collect(t.Context(), "scale", pods, lab.MergeOptions{})
-	if err != nil || len(c.Damaged) > 0 || c.Results != pods || len(c.Outcome.Merged.Shares) != pods {
-		t.Fatalf("%d results, damaged %v, error %v", c.Results, c.Damaged, err)
+	if err != nil || len(c.Damaged) > 0 || len(c.Outcome.Merged.Shares) != pods {
+		t.Fatalf("damaged %v, error %v", c.Damaged, err)
 	}
 	if err := client.ConfigMaps("results").Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

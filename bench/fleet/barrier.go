@@ -88,18 +88,11 @@ type Progress struct {
 	Position int    `json:"position"`       // current play; -1 before the first
 	Plays    int    `json:"plays"`          // number of all plays
 	Play     string `json:"play,omitempty"` // describes the current one
-	Left     bool   `json:"left,omitempty"` // the member has left the barrier
-	Done     bool   `json:"done,omitempty"` // it left because it finished
 }
 
 // String returns a summary such as "play 12 of 40, round 2 of Queue/impl=cond".
 func (p Progress) String() string {
-	switch {
-	case p.Done:
-		return "done"
-	case p.Left:
-		return "left"
-	case p.Position < 0:
+	if p.Position < 0 {
 		return "joined"
 	}
 	return fmt.Sprintf("play %d of %d, %s", p.Position+1, p.Plays, strings.Join(strings.Fields(p.Play), " "))
@@ -110,7 +103,6 @@ type start struct {
 	Position int       `json:"position"`         // -1 before the first
 	At       time.Time `json:"at"`               // by the leader's clock
 	Absent   []int     `json:"absent,omitempty"` // members that the leader did not wait for
-	Left     bool      `json:"left,omitempty"`   // the leader has left, so there are no further starts
 }
 
 const (
@@ -168,15 +160,16 @@ func JoinBarrier(ctx context.Context, opts BarrierOptions) (*Barrier, error) {
 	case <-listed:
 		return b, nil
 	case <-time.After(opts.limit()):
-		b.stop()
+		b.Leave()
 		return nil, fmt.Errorf("barrier: %s could not list Leases within %v", member(opts.Self), opts.limit())
 	case <-ctx.Done():
-		b.stop()
+		b.Leave()
 		return nil, ctx.Err()
 	}
 }
 
-func (b *Barrier) stop() {
+// Leave ends the watch.
+func (b *Barrier) Leave() {
 	b.cancel()
 	b.watching.Wait()
 }
@@ -211,7 +204,7 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string) (lab.Star
 				return b.begin(ctx, s)
 			}
 			continue
-		case !leads && (s.Left || b.lost[leader]):
+		case !leads && b.lost[leader]:
 			return b.alone(), nil
 		}
 		select {
@@ -262,10 +255,10 @@ func (b *Barrier) look(position int) (s start, absent, missing []int, changed <-
 	for m := 1; b.opts.Self == leader && m < b.opts.Pods; m++ {
 		p, joined := b.progress[m]
 		switch {
-		case joined && p.Position >= position && !p.Left:
+		case joined && p.Position >= position:
 			delete(b.lost, m)
 			continue
-		case !p.Left && !b.lost[m]:
+		case !b.lost[m]:
 			missing = append(missing, m)
 		}
 		absent = append(absent, m)
@@ -273,31 +266,12 @@ func (b *Barrier) look(position int) (s start, absent, missing []int, changed <-
 	return b.start, absent, missing, b.changed
 }
 
-// Leave removes this member from the barrier and stops the watch. done: it has finished.
-func (b *Barrier) Leave(ctx context.Context, done bool) error {
-	defer b.stop()
-	b.own.Left, b.own.Done = true, done
-	err := b.report(ctx)
-	if b.opts.Self == leader && err == nil {
-		s, _, _, _ := b.look(0)
-		s.Left = true
-		err = b.announce(ctx, s)
-	}
-	return err
-}
-
 func (b *Barrier) report(ctx context.Context) error {
 	return b.apply(ctx, leaseName(b.opts.Run, b.opts.Self), map[string]string{memberLabel: strconv.Itoa(b.opts.Self)}, b.own)
 }
 
 func (b *Barrier) announce(ctx context.Context, s start) error {
-	err := b.apply(ctx, startName(b.opts.Run), map[string]string{}, s)
-	if err == nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.start = s // Leave may come before the event of the watch.
-	}
-	return err
+	return b.apply(ctx, startName(b.opts.Run), map[string]string{}, s)
 }
 
 const requestLimit = 10 * time.Second // timeout of one attempt

@@ -141,13 +141,6 @@ func (r *barrierRun) meet(b *Barrier, m, position int) {
 	r.starts[m] = append(r.starts[m], text)
 }
 
-func (r *barrierRun) leave(b *Barrier, done bool) {
-	r.Helper()
-	if err := b.Leave(context.Background(), done); err != nil {
-		r.Error(err)
-	}
-}
-
 // life is the life of a member's process: it joins after a time, and each play takes a time.
 type life struct {
 	member       int
@@ -183,12 +176,11 @@ func (r *barrierRun) play(l life) {
 	b := r.join(l.member)
 	for i, position := range l.plays {
 		if r.meet(b, l.member, position); l.killed && i == len(l.plays)-1 {
-			b.stop()
-			return
+			break
 		}
 		time.Sleep(l.takes)
 	}
-	r.leave(b, true)
+	b.Leave()
 }
 
 // TestBarrier plays testdata/barrier.txt: members start together, and none waits for long for another one. A case
@@ -235,7 +227,7 @@ func TestBarrierFails(t *testing.T) {
 			!strings.Contains(r.warnings[0], "it is being started: a play starts alone") {
 			t.Errorf("starts %q, warnings %q", r.starts[1], r.warnings)
 		}
-		_ = b.Leave(context.Background(), false)
+		b.Leave()
 	})
 	inBubble(t, 2, func(r *barrierRun) {
 		r.leases.fail(apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "x", errors.New("no")))
@@ -251,7 +243,7 @@ func TestBarrierFails(t *testing.T) {
 			if _, err := b.Meet(ctx, 0, "a play"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("pod %d: %v", m, err)
 			}
-			r.leave(b, false)
+			b.Leave()
 		})
 	}
 }
@@ -268,15 +260,13 @@ func TestProgress(t *testing.T) {
 		says("joined")
 		r.meet(b, 0, 2)
 		says("play 3 of 5, a play")
-		r.leave(b, false)
-		says("left")
+		b.Leave()
 	})
 }
 
 // FuzzLease: a Lease that others write is a member's progress, on one line, or it is none.
 func FuzzLease(f *testing.F) {
 	f.Add("2", `{"position":3,"plays":9,"play":"round 2 of Queue/impl=cond"}`)
-	f.Add("0", `{"left":true,"done":true}`)
 	f.Add("-1", `{"position":-9223372036854775808}`)
 	f.Add("x", "null")
 	f.Fuzz(func(t *testing.T, label, text string) {

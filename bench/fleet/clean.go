@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,18 +42,16 @@ var (
 	}
 )
 
-// Runs returns the sorted names of the runs that have objects in a namespace.
+// Runs returns the sorted names of the runs of a namespace. Each has ConfigMaps until its end.
 func (f *Fleet) Runs(ctx context.Context, namespace string) ([]string, error) {
-	var names []string
 	// Results may be large, so list only metadata.
-	for _, r := range append([]schema.GroupVersionResource{configMaps}, ofRun...) {
-		list, err := f.metadata.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: RunLabel})
-		if err != nil {
-			return nil, fmt.Errorf("fleet: runs of namespace %s: %w", namespace, err)
-		}
-		for _, o := range list.Items {
-			names = append(names, o.Labels[RunLabel])
-		}
+	list, err := f.metadata.Resource(configMaps).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: RunLabel})
+	if err != nil {
+		return nil, fmt.Errorf("fleet: runs of namespace %s: %w", namespace, err)
+	}
+	var names []string
+	for _, o := range list.Items {
+		names = append(names, o.Labels[RunLabel])
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
@@ -69,24 +66,22 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	if !slices.Contains(runs, ref.Run) {
 		return f.noRun(ref, runs)
 	}
-	for _, r := range ofRun {
-		if err := f.remove(ctx, r, ref.Namespace, ref.selector()); err != nil {
-			return err
-		}
+	return f.clean(ctx, ref.Namespace, ref.selector())
+}
+
+// clean deletes the runs that a selector selects.
+func (f *Fleet) clean(ctx context.Context, namespace, selector string) error {
+	if err := f.remove(ctx, namespace, selector, ofRun...); err != nil {
+		return err
 	}
 	// Running pods may still write the objects deleted below, and Leases during shutdown.
-	if err := poll(ctx, "pods of "+ref.String(), func(ctx context.Context) (bool, error) {
-		pod, err := f.first(ctx, pods, ref.Namespace, ref.selector())
+	if err := poll(ctx, "pods of "+selector+" in namespace "+namespace, func(ctx context.Context) (bool, error) {
+		pod, err := f.first(ctx, pods, namespace, selector)
 		return pod == nil, err
 	}); err != nil {
 		return err
 	}
-	for _, r := range []schema.GroupVersionResource{leases, configMaps} {
-		if err := f.remove(ctx, r, ref.Namespace, ref.selector()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.remove(ctx, namespace, selector, leases, configMaps)
 }
 
 func (f *Fleet) noRun(ref Ref, runs []string) error {
@@ -108,26 +103,15 @@ func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 	if err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	runs, err := f.Runs(ctx, namespace)
-	if err != nil {
+	if err := f.clean(ctx, namespace, RunLabel); err != nil {
 		return err
 	}
-	for _, run := range runs {
-		if err := f.Clean(ctx, Ref{namespace, run}); err != nil && !errors.Is(err, ErrNoRun) {
-			return err
-		}
-	}
-	ours := nameLabel + "=" + appName
-	for _, r := range shared {
-		if err := f.remove(ctx, r, namespace, ours); err != nil {
-			return err
-		}
+	if err := f.remove(ctx, namespace, nameLabel+"="+appName, shared...); err != nil {
+		return err
 	}
 	// Overlays may create cluster-scoped objects.
-	for _, r := range ofCluster {
-		if err := f.remove(ctx, r, "", NamespaceLabel+"="+namespace); err != nil {
-			return err
-		}
+	if err := f.remove(ctx, "", NamespaceLabel+"="+namespace, ofCluster...); err != nil {
+		return err
 	}
 	if ns.Labels[nameLabel] != appName {
 		return nil
@@ -145,11 +129,13 @@ func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 	})
 }
 
-func (f *Fleet) remove(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) error {
-	err := f.metadata.Resource(r).Namespace(namespace).DeleteCollection(ctx,
-		metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}, metav1.ListOptions{LabelSelector: selector})
-	if err != nil && !apierrors.IsNotFound(err) { // The cluster may lack the kind.
-		return fmt.Errorf("fleet: cleaning up %s: %w", r.Resource, err)
+func (f *Fleet) remove(ctx context.Context, namespace, selector string, resources ...schema.GroupVersionResource) error {
+	for _, r := range resources {
+		err := f.metadata.Resource(r).Namespace(namespace).DeleteCollection(ctx,
+			metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}, metav1.ListOptions{LabelSelector: selector})
+		if err != nil && !apierrors.IsNotFound(err) { // The cluster may lack the kind.
+			return fmt.Errorf("fleet: cleaning up %s: %w", r.Resource, err)
+		}
 	}
 	return nil
 }

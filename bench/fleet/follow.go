@@ -42,7 +42,7 @@ func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	return p, err
 }
 
-// Status returns the state of a run, by five requests. The error may wrap [ErrNoRun].
+// Status returns the state of a run, by four requests. The error may wrap [ErrNoRun].
 func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
@@ -55,11 +55,8 @@ func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 func (f *Fleet) look(ctx context.Context, ref Ref, plan Plan, version string) (State, error) {
 	all := objects{plan: plan}
 	ofRun := metav1.ListOptions{ResourceVersion: version, LabelSelector: ref.selector()}
-	maps, err := f.metadata.Resource(configMaps).Namespace(ref.Namespace).List(ctx, ofRun)
-	if err == nil {
-		all.maps = maps.Items
-		all.jobs, err = list[batchv1.Job](ctx, f.dynamic.Resource(jobs).Namespace(ref.Namespace), ofRun)
-	}
+	var err error
+	all.jobs, err = list[batchv1.Job](ctx, f.dynamic.Resource(jobs).Namespace(ref.Namespace), ofRun)
 	if err == nil {
 		all.pods, err = list[corev1.Pod](ctx, f.dynamic.Resource(pods).Namespace(ref.Namespace), ofRun)
 	}

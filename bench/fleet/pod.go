@@ -102,7 +102,6 @@ func (s *jobPod) share(spec experiment.Spec) (*experiment.Plan, error) {
 const (
 	uploadLimit = 5 * time.Minute
 	endLimit    = 40 * time.Second
-	leaveLimit  = 5 * time.Second
 )
 
 func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetry.Session) (err error) {
@@ -119,11 +118,7 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 		if failed != nil {
 			return failed
 		}
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
-			defer cancel()
-			err = errors.Join(err, b.Leave(ctx, err == nil))
-		}()
+		defer b.Leave()
 		opts.BeforeRun = func(ctx context.Context, p lab.Play) error { return s.meet(ctx, b, p) }
 	}
 	opts.Progress = session.Progress(s.Progress)

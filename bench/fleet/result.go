@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -271,9 +269,9 @@ func temporary(err error) bool {
 	}
 }
 
-// read calls take once for each complete bundle of the run, in no order, and describes each damaged one on a line.
-// An error of take ends read. It holds a page of ConfigMaps and incomplete bundles in memory.
-func (c ConfigMaps) read(ctx context.Context, run string, take func(bundle) error) (damaged []string, err error) {
+// read returns the complete bundles of the run, in no order, and describes each damaged one on a line. They stay in memory
+// compressed; etcd's quota bounds them.
+func (c ConfigMaps) read(ctx context.Context, run string) (bundles []bundle, damaged []string, err error) {
 	pending := map[part][][]byte{} // by the part without its number
 	opts := metav1.ListOptions{LabelSelector: PodLabel + "," + labels.Set{RunLabel: run}.String(), Limit: page}
 	for more := true; more; more = opts.Continue != "" {
@@ -286,7 +284,7 @@ func (c ConfigMaps) read(ctx context.Context, run string, take func(bundle) erro
 			continue
 		}
 		if err != nil {
-			return damaged, err
+			return nil, damaged, err
 		}
 		for _, m := range list.Items {
 			p, err := partOf(m.ObjectMeta)
@@ -309,8 +307,8 @@ func (c ConfigMaps) read(ctx context.Context, run string, take func(bundle) erro
 				damaged = append(damaged, m.Name+": its checksum is not that of its contents")
 			} else if err := b.check(); err != nil {
 				damaged = append(damaged, m.Name+": "+err.Error())
-			} else if err := take(b); err != nil {
-				return damaged, err
+			} else {
+				bundles = append(bundles, b)
 			}
 		}
 		opts.Continue = list.Continue
@@ -319,7 +317,7 @@ func (c ConfigMaps) read(ctx context.Context, run string, take func(bundle) erro
 		damaged = append(damaged, fmt.Sprintf("pod %d/%d: %d of %d parts are present", p.Index, p.Of, len(slices.DeleteFunc(parts, missing)), p.Parts))
 	}
 	slices.Sort(damaged)
-	return damaged, nil
+	return bundles, damaged, nil
 }
 
 func missing(data []byte) bool { return data == nil }
@@ -328,48 +326,35 @@ func missing(data []byte) bool { return data == nil }
 type Collected struct {
 	Outcome *lab.Outcome // merged outcome of all pods
 	Damaged []string     // incomplete and damaged results, with the reason
-	Results int          // number of complete results
 }
 
 // Collect reads all results of a run and merges one per pod ([lab.Merge]). of is the number of pods.
-// It spools results in a temporary directory, so that memory does not grow with the number of
-// pods. The error wraps [ErrNoResult], or [lab.ErrShares] for results of different runs; Damaged is then
+// The error wraps [ErrNoResult], or [lab.ErrShares] for results of different runs; Damaged is then
 // known.
 func (c ConfigMaps) Collect(ctx context.Context, run string, of int, opts lab.MergeOptions) (got Collected, err error) {
-	dir, err := os.MkdirTemp("", "watchlab-collect-")
-	if err != nil {
+	var bundles []bundle
+	if bundles, got.Damaged, err = c.read(ctx, run); err != nil {
 		return got, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	var heads []header
-	file := func(i int) string { return filepath.Join(dir, fmt.Sprint(i)) }
-	got.Damaged, err = c.read(ctx, run, func(b bundle) error {
-		heads = append(heads, b.header)
-		return os.WriteFile(file(len(heads)-1), b.contents, 0o600) // No sync: the cluster has the bundle.
-	})
-	if got.Results = len(heads); err != nil {
-		return got, err
-	}
-	if got.Results == 0 {
+	if len(bundles) == 0 {
 		return got, ErrNoResult
 	}
-	attempts := make([]lab.Attempt, len(heads))
-	for i, h := range heads {
+	attempts := make([]lab.Attempt, len(bundles))
+	for i, h := range bundles {
 		// Results of other builds may not decode.
-		switch first := heads[0]; {
+		switch first := bundles[0]; {
 		case h.Commit != first.Commit:
 			return got, lab.MixedError("the program's commit", first.Commit, first.Index, h.Commit, h.Index)
 		case h.Of != of:
 			return got, fmt.Errorf("%w: expected %d pods, but pod %d belongs to %d", lab.ErrShares, of, h.Index, h.Of)
 		}
-		attempts[i] = lab.Attempt{Index: h.Index, Number: h.Attempt, Pod: h.Pod, Started: h.Started, Finished: h.Finished}
+		attempts[i] = lab.Attempt{Index: h.Index, Number: h.Attempt, Started: h.Started, Finished: h.Finished}
 	}
 	got.Outcome, err = lab.Merge(attempts, func(i int) (*lab.Share, error) {
-		data, err := os.ReadFile(file(i))
-		if err = errors.Join(ctx.Err(), err); err != nil {
-			return nil, err
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
-		return bundle{heads[i], data}.share()
+		return bundles[i].share()
 	}, opts)
 	return got, err
 }

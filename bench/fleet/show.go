@@ -21,9 +21,9 @@ func (s State) Print(w io.Writer) error {
 		fmt.Fprintf(w, "the Job failed: %s\n", s.Failure)
 	}
 	fmt.Fprintln(w)
-	t := chart.NewTable("", []string{"INDEX", "POD", "NODE", "PHASE", "FAILURES", "PROGRESS", "UPLOADED"})
+	t := chart.NewTable("", []string{"INDEX", "POD", "NODE", "PHASE", "FAILURES", "PROGRESS"})
 	for _, p := range s.Pods {
-		t.Add(strconv.Itoa(p.Index), cmp.Or(p.Name, chart.None), cmp.Or(p.Node, chart.None), p.PhaseText(), strconv.Itoa(p.Failures), cmp.Or(p.Progress, chart.None), map[bool]string{true: "yes", false: "no"}[p.Uploaded])
+		t.Add(strconv.Itoa(p.Index), cmp.Or(p.Name, chart.None), cmp.Or(p.Node, chart.None), p.PhaseText(), strconv.Itoa(p.Failures), cmp.Or(p.Progress, chart.None))
 	}
 	return t.Text(w)
 }
@@ -42,7 +42,7 @@ func (p Pod) String() string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", ")
 }
 
-// Line counts the pods by phase, and the results.
+// Line counts the pods by phase.
 func (s State) Line() string {
 	var parts []string
 	for _, phase := range []Phase{Absent, Waiting, Running, Failed, GivenUp, Succeeded} {
@@ -50,7 +50,7 @@ func (s State) Line() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, phase))
 		}
 	}
-	return fmt.Sprintf("%s: %s; %s uploaded", lab.Plural(s.Plan.Pods, "pod"), strings.Join(parts, ", "), lab.Plural(s.Uploaded(), "result"))
+	return fmt.Sprintf("%s: %s", lab.Plural(s.Plan.Pods, "pod"), strings.Join(parts, ", "))
 }
 
 // Unfinished names the pods without a result, and the failure of the Job.

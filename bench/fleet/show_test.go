@@ -52,10 +52,10 @@ func TestFollower(t *testing.T) {
 		pulling.Reason = "ImagePullBackOff"
 	}
 	want := `watchlab: pod 1 waits: Unschedulable: Insufficient cpu; overlay kind asks for more than the nodes have
-watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded
-watchlab: 2 pods: 1 waiting, 1 failed; 0 results uploaded
+watchlab: 2 pods: 1 waiting, 1 running
+watchlab: 2 pods: 1 waiting, 1 failed
 watchlab: pod 0 waits: ErrImagePull: watchlab:dev; make image-load IMAGE=watchlab:dev CLUSTER=lab loads it, --image names another
-watchlab: 2 pods: 2 waiting; 0 results uploaded
+watchlab: 2 pods: 2 waiting
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)

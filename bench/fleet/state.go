@@ -10,7 +10,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Phase is the state of one index of a Job.
@@ -23,7 +22,7 @@ const (
 	Running   Phase = "running"   // the pod runs
 	Failed    Phase = "failed"    // the last pod failed; the Job may retry the index
 	GivenUp   Phase = "given up"  // no retry: too many failures, or a permanent one
-	Succeeded Phase = "succeeded" // a pod of the index succeeded
+	Succeeded Phase = "succeeded" // a pod of the index uploaded its result and ended
 )
 
 // Pod is the state of one index of the run's Job.
@@ -36,7 +35,6 @@ type Pod struct {
 	Message    string // what a waiting pod lacks, of the kubelet or scheduler; empty otherwise
 	Failures   int    // number of failed pods of the index
 	Progress   string // from its Lease, such as "play 12 of 40, …"; empty if unknown
-	Uploaded   bool   // the complete result is in ConfigMaps
 }
 
 // State is the state of a run in the cluster.
@@ -50,16 +48,9 @@ type State struct {
 
 // Count returns the number of pods in a phase.
 func (s State) Count(phase Phase) int {
-	return s.count(func(p Pod) bool { return p.Phase == phase })
-}
-
-// Uploaded returns the number of complete results.
-func (s State) Uploaded() int { return s.count(func(p Pod) bool { return p.Uploaded }) }
-
-func (s State) count(is func(Pod) bool) int {
 	n := 0
 	for _, p := range s.Pods {
-		if is(p) {
+		if p.Phase == phase {
 			n++
 		}
 	}
@@ -71,7 +62,6 @@ type objects struct {
 	jobs   []*batchv1.Job
 	pods   []*corev1.Pod
 	leases []*coordinationv1.Lease
-	maps   []metav1.PartialObjectMetadata
 }
 
 func (o objects) state(ref Ref) State {
@@ -87,7 +77,6 @@ func (o objects) state(ref Ref) State {
 		readJob(s.Pods, job)
 	}
 	s.Over, s.Failure = ended(job)
-	o.readConfigMaps(s.Pods)
 	o.readLeases(s.Pods)
 	return s
 }
@@ -240,27 +229,5 @@ func (o objects) readLeases(pods []Pod) {
 		if m, p, ok := readProgress(l); ok && m < len(pods) {
 			pods[m].Progress = p.String()
 		}
-	}
-}
-
-// readConfigMaps finds the pods with all parts of one result. A pod that plays an index again has
-// none before its own upload.
-func (o objects) readConfigMaps(pods []Pod) {
-	parts := map[string]map[int]bool{}
-	for _, m := range o.maps {
-		part, err := partOf(m.ObjectMeta)
-		if err != nil || part.Index < 0 || part.Index >= len(pods) {
-			continue
-		}
-		p := &pods[part.Index]
-		again := p.Phase == Waiting || p.Phase == Running || p.Phase == Failed
-		if again && part.Pod != p.Name {
-			continue
-		}
-		if parts[part.ID] == nil {
-			parts[part.ID] = map[int]bool{}
-		}
-		parts[part.ID][part.Number] = true
-		p.Uploaded = p.Uploaded || len(parts[part.ID]) == part.Parts
 	}
 }

@@ -1,10 +1,8 @@
 package fleet
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,35 +40,6 @@ func exited(p *corev1.Pod, code int32, reason string) *corev1.Pod {
 	return p
 }
 
-// partMap returns the metadata of a part of the result of the first pod of an index.
-func partMap(index int, bundle, part string) metav1.PartialObjectMetadata {
-	text := fmt.Sprintf(`{"index":%d,"of":4,"pod":%q,"id":%q,"number":%s,"parts":%s}`, index, podOf(index, 0, "").Name, bundle, part[:1], part[2:])
-	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{partAnnotation: text}}}
-}
-
-// TestUploadedAgain: the result of an earlier pod is no upload of the pod that plays the index again.
-func TestUploadedAgain(t *testing.T) {
-	v := objects{
-		plan: testPlan, jobs: []*batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}}},
-		pods: []*corev1.Pod{
-			podOf(0, 0, corev1.PodFailed), podOf(1, 1, corev1.PodRunning), podOf(2, 1, corev1.PodPending), podOf(3, 1, corev1.PodSucceeded),
-		},
-	}
-	for i := range 4 {
-		v.maps = append(v.maps, partMap(i, strconv.Itoa(i), "1/1"))
-	}
-	for i, want := range []bool{true, false, false, true} {
-		if p := v.state(testRef).Pods[i]; p.Uploaded != want {
-			t.Errorf("uploaded: %v: %+v", p.Uploaded, p)
-		}
-	}
-	again := v.maps[1].Annotations
-	again[partAnnotation] = strings.Replace(again[partAnnotation], podOf(1, 0, "").Name, v.pods[1].Name, 1)
-	if got := v.state(testRef).Uploaded(); got != 3 {
-		t.Errorf("after the second upload: %d", got)
-	}
-}
-
 func TestState(t *testing.T) {
 	pulling := podOf(3, 0, corev1.PodPending)
 	pulling.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
@@ -84,14 +53,10 @@ func TestState(t *testing.T) {
 			exited(podOf(0, 0, corev1.PodSucceeded), 0, "Completed"), pulling,
 			exited(podOf(2, 0, corev1.PodFailed), 1, "Error"),
 		},
-		maps: []metav1.PartialObjectMetadata{
-			partMap(0, "a", "1/2"), partMap(0, "a", "2/2"), partMap(1, "b", "1/2"), partMap(1, "c", "2/2"), partMap(9, "d", "1/1"),
-			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}},
-		},
 	}
 	got := v.state(testRef)
 	want := []Pod{
-		{Index: 0, Name: "watchlab-mine-0-0", Node: "n0", Phase: Succeeded, Uploaded: true},
+		{Index: 0, Name: "watchlab-mine-0-0", Node: "n0", Phase: Succeeded},
 
 		{Index: 1, Name: "watchlab-mine-1-1", Node: "n1", Phase: Running, Failures: 1},
 		{Index: 2, Name: "watchlab-mine-2-0", Node: "n2", Phase: Failed, Reason: "exit code 1", Failures: 1},
@@ -100,8 +65,8 @@ func TestState(t *testing.T) {
 	if d := cmp.Diff(want, got.Pods); d != "" || got.Over || got.Failure != "" {
 		t.Errorf("%+v (-want +got):\n%s", got, d)
 	}
-	if got.Count(Running) != 1 || got.Count(Absent) != 0 || got.Uploaded() != 1 {
-		t.Errorf("%d run, %d absent, %d delivered", got.Count(Running), got.Count(Absent), got.Uploaded())
+	if got.Count(Running) != 1 || got.Count(Absent) != 0 {
+		t.Errorf("%d run, %d absent", got.Count(Running), got.Count(Absent))
 	}
 
 	// The Job keeps the final phases after the pods are deleted.
@@ -115,9 +80,8 @@ func TestState(t *testing.T) {
 	if !got.Over || got.Failure != "FailedIndexes: Job has failed indexes" || got.Count(Succeeded) != 3 || got.Pods[2].Phase != GivenUp {
 		t.Errorf("over: %+v", got)
 	}
-	// Uploaded results stay after the Job is deleted.
 	v.jobs = nil
-	if got = v.state(testRef); !got.Over || got.Count(Absent) != 4 || got.Uploaded() != 1 {
+	if got = v.state(testRef); !got.Over || got.Count(Absent) != 4 {
 		t.Errorf("gone: %+v", got)
 	}
 }

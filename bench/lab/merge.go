@@ -24,7 +24,6 @@ type MergeOptions struct {
 	// Experiment, if not nil, is the Experiment of the merged outcome ([Options]). The
 	// experiments of the shares are not copied: each describes only its share.
 	Experiment json.RawMessage
-	Partial    bool // show figures even if shares are missing
 }
 
 // Merged describes the shares of a merged outcome.
@@ -32,7 +31,6 @@ type Merged struct {
 	Of      int           `json:"of"`                // number of shares
 	Shares  []MergedShare `json:"shares"`            // the merged shares, by index
 	Missing []int         `json:"missing,omitempty"` // indexes of the missing shares
-	Partial bool          `json:"partial,omitempty"` // figures are shown even though shares are missing
 }
 
 // String returns "4 shares", or "3 of 4 shares" if one is missing.
@@ -65,15 +63,14 @@ type MergedShare struct {
 // Merge merges shares that ran at the same time into one run. load returns the share of an attempt
 // by its index. Each merged cell combines that cell of all shares, round by round. If a share has
 // several attempts, Merge uses the first finished one, else the last. The choice does not depend on
-// the figures. Copies of one attempt (same number, pod and start) count once.
+// the figures.
 //
 // Counts are added. Distributions are added exactly, so quantiles are those of all
 // events. The elapsed time is the longest of the shares, and events/s is all events
 // over that time. Per-event figures are weighted by events. A round that one share lacks is left out.
 //
-// The verdict on a cell is the worst verdict of its shares, with their indexes. A cell is noisy if
-// the shares did not begin a round at the same time, within [MaxSpread] of its length. It is
-// invalid with [CauseShares] if shares are missing, unless MergeOptions.Partial is set.
+// The verdict on a cell is the worst verdict of its shares, with their indexes, and names missing shares.
+// A cell is noisy if the shares did not begin a round at the same time, within [MaxSpread] of its length.
 //
 // An error wraps [ErrShares] or is load's. Shares must have program, seed, rounds, cells
 // and whole input in common. They may run on different machines; [Merged] lists them.
@@ -82,10 +79,7 @@ type MergedShare struct {
 // Time: O(shares × rounds of all cells), on all processors. Memory: at most 16 shares
 // besides their sum.
 func Merge(attempts []Attempt, load func(i int) (*Share, error), opts MergeOptions) (*Outcome, error) {
-	chosen, err := choose(attempts)
-	if err != nil {
-		return nil, err
-	}
+	chosen := choose(attempts)
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("%w: there are none", ErrShares)
 	}
@@ -93,6 +87,7 @@ func Merge(attempts []Attempt, load func(i int) (*Share, error), opts MergeOptio
 	for part := range slices.Chunk(chosen, sharesAtOnce) {
 		shares := make([]*Share, len(part))
 		for k, i := range part {
+			var err error
 			if shares[k], err = load(i); err == nil {
 				err = m.add(shares[k])
 			}
@@ -284,7 +279,6 @@ func (m *merger) outcome() *Outcome {
 			t.Missing = append(t.Missing, i)
 		}
 	}
-	t.Partial = m.opts.Partial && len(t.Missing) > 0
 	o.Merged = t
 	if len(cpus) > 1 {
 		o.Env.CPU = fmt.Sprintf("%d kinds of processors", len(cpus))
@@ -326,40 +320,30 @@ type Start struct {
 type Attempt struct {
 	Index    int       // of the share
 	Number   int       // of the attempt, from 0
-	Pod      string    // name of the pod; empty if unknown
 	Started  time.Time // start of the run
 	Finished bool      // the run was not interrupted
 }
 
-// choose returns indexes into attempts: those of the results that count, ordered by share. The
-// error wraps [ErrShares] if two different results claim to be the same attempt.
-func choose(attempts []Attempt) (chosen []int, err error) {
+// choose returns indexes into attempts: those of the results that count, ordered by share.
+func choose(attempts []Attempt) []int {
 	order := make([]int, len(attempts))
 	for i := range order {
 		order[i] = i
 	}
-	compare := func(i, j int) int {
+	slices.SortStableFunc(order, func(i, j int) int {
 		a, b := attempts[i], attempts[j]
-		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Number, b.Number), a.Started.Compare(b.Started), cmp.Compare(a.Pod, b.Pod))
-	}
-	slices.SortStableFunc(order, compare)
-	order = slices.CompactFunc(order, func(i, j int) bool { return compare(i, j) == 0 })
-	starts := map[Attempt]time.Time{}
-	for _, i := range order {
-		a := attempts[i]
-		id := Attempt{Index: a.Index, Number: a.Number, Pod: a.Pod}
-		if before, ok := starts[id]; ok {
-			return nil, fmt.Errorf("%w: share %d has two results of attempt %d (pod %q), one started at %s and one at %s",
-				ErrShares, a.Index, a.Number, a.Pod, before.UTC().Format(time.RFC3339Nano), a.Started.UTC().Format(time.RFC3339Nano))
+		later := cmp.Or(cmp.Compare(a.Number, b.Number), a.Started.Compare(b.Started))
+		switch {
+		case a.Index != b.Index:
+			return cmp.Compare(a.Index, b.Index)
+		case a.Finished && b.Finished:
+			return later
+		case a.Finished:
+			return -1
+		case b.Finished:
+			return 1
 		}
-		starts[id] = a.Started
-	}
-	for _, share := range GroupBy(order, func(i int) int { return attempts[i].Index }) {
-		best := slices.IndexFunc(share, func(i int) bool { return attempts[i].Finished })
-		if best < 0 {
-			best = len(share) - 1
-		}
-		chosen = append(chosen, share[best])
-	}
-	return chosen, nil
+		return -later
+	})
+	return slices.CompactFunc(order, func(i, j int) bool { return attempts[i].Index == attempts[j].Index })
 }

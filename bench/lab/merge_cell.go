@@ -141,8 +141,6 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	switch {
 	case worst == 3:
 		v = Verdict{Invalid, causesOf(bad), detail}
-	case len(of.Missing) > 0 && !of.Partial:
-		return Verdict{Invalid, CauseShares, fmt.Sprintf("%s: missing %s", of, ShareNumbers(of.Missing))}
 	case worst == 2:
 		v = Verdict{Invalid, bad[0].Cause, detail}
 	case worst == 1:

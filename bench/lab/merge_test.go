@@ -98,7 +98,7 @@ func steadyShares(takes ...time.Duration) []lab.Share {
 func merge(shares []lab.Share, opts lab.MergeOptions) (*lab.Outcome, error) {
 	var attempts []lab.Attempt
 	for _, s := range shares {
-		a := lab.Attempt{Index: s.Index, Number: s.Attempt, Pod: s.Pod}
+		a := lab.Attempt{Index: s.Index, Number: s.Attempt}
 		if o := s.Outcome; o != nil {
 			a.Started, a.Finished = o.Started, o.Ended != nil && !o.Interrupted
 		}
@@ -222,60 +222,52 @@ func TestMergedVerdicts(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		change  func([]lab.Share) []lab.Share
-		partial bool
-		short   string
-		says    string
-		rounds  int
-		failed  bool
+		change func([]lab.Share) []lab.Share
+		short  string
+		says   string
+		rounds int
+		failed bool
 	}{
-		"all is well": {nil, false, "valid", "", 3, false},
+		"all is well": {nil, "valid", "", 3, false},
 		"one lost events": {inPlace(func(s []lab.Share) {
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event"})
-		}),
-			false, "invalid: lost", "share 1/3: invalid: lost: 1 event", 0, true},
+		}), "invalid: lost", "share 1/3: invalid: lost: 1 event", 0, true},
 		"several broken invariants": {inPlace(func(s []lab.Share) {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseError, Detail: "no luck"})
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: "lost+duplicated", Detail: "1 event"})
-		}), false, "invalid: lost+duplicated+error", "share 0/3: invalid: error: no luck; and in share 1", 0, true},
+		}), "invalid: lost+duplicated+error", "share 0/3: invalid: error: no luck; and in share 1", 0, true},
 		"variant error takes precedence": {func(s []lab.Share) []lab.Share {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal})
 			verdict(s, 2, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseReordered})
 			return s[:3]
-		}, false, "invalid: reordered", "share 2/3", 0, true},
-		"one is noisy": {inPlace(func(s []lab.Share) { verdict(s, 2, lab.Verdict{Status: lab.Noisy, Detail: "11 % apart"}) }),
-			false, "noisy", "share 2/3: noisy: 11 % apart", 3, false},
-		"one pod did not play": {inPlace(func(s []lab.Share) { verdict(s, 0, lab.Verdict{Status: lab.Unplayed, Detail: "no time"}) }),
-			false, "unplayed", "share 0/3: unplayed: no time", 0, false},
+		}, "invalid: reordered", "share 2/3", 0, true},
+		"one is noisy":         {inPlace(func(s []lab.Share) { verdict(s, 2, lab.Verdict{Status: lab.Noisy, Detail: "11 % apart"}) }), "noisy", "share 2/3: noisy: 11 % apart", 3, false},
+		"one pod did not play": {inPlace(func(s []lab.Share) { verdict(s, 0, lab.Verdict{Status: lab.Unplayed, Detail: "no time"}) }), "unplayed", "share 0/3: unplayed: no time", 0, false},
 		"one lacks a round": {inPlace(func(s []lab.Share) {
 			c := &s[1].Outcome.Comparisons[0].Cells[0]
 			c.Rounds = slices.Delete(c.Rounds, 1, 2)
-		}), false, "valid", "", 2, false},
+		}), "valid", "", 2, false},
 		"one is missing": {func(s []lab.Share) []lab.Share { return []lab.Share{s[0], s[2]} },
-			false, "invalid: shares", "2 of 3 shares: missing share 1", 0, false},
-		"one missing, partial allowed": {func(s []lab.Share) []lab.Share { return []lab.Share{s[0], s[2]} },
-			true, "valid", "2 of 3 shares (missing share 1)", 3, false},
-		"one came late": {inPlace(func(s []lab.Share) { s[2].Starts[1].Late = 11 * ms }),
-			false, "noisy", "in 1 of 3 rounds: share 2 began 11ms after the first (allowed: 10 % of 100ms)", 3, false},
+			"valid", "2 of 3 shares (missing share 1)", 3, false},
+		"one came late": {inPlace(func(s []lab.Share) { s[2].Starts[1].Late = 11 * ms }), "noisy", "in 1 of 3 rounds: share 2 began 11ms after the first (allowed: 10 % of 100ms)", 3, false},
 		"all came late": {inPlace(func(s []lab.Share) {
 			for i := range s {
 				s[i].Starts[1].Late = time.Minute
 			}
-		}), false, "valid", "", 3, false},
+		}), "valid", "", 3, false},
 		"no pod waited": {inPlace(func(s []lab.Share) {
 			for i := range s {
 				s[i].Starts = nil
 			}
-		}), false, "noisy", "in 3 of 3 rounds: the shares did not wait for each other", 3, false},
-		"one pod skipped": {inPlace(func(s []lab.Share) { s[0].Starts[2].Absent = []int{1} }),
-			false, "noisy", "in 1 of 3 rounds: share 1 had no start in common with the others", 3, false},
+		}), "noisy", "in 3 of 3 rounds: the shares did not wait for each other", 3, false},
+		"one pod skipped": {inPlace(func(s []lab.Share) { s[0].Starts[2].Absent = []int{1} }), "noisy", "in 1 of 3 rounds: share 1 had no start in common with the others", 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shares := steadyShares(100*ms, 100*ms, 100*ms)
 			if tc.change != nil {
 				shares = tc.change(shares)
 			}
-			o := mustMerge(t, shares, lab.MergeOptions{Partial: tc.partial})
+			o := mustMerge(t, shares, lab.MergeOptions{})
 			c := o.Comparisons[0].Cells[0]
 			if c.Verdict.Short() != tc.short || !strings.Contains(c.Verdict.Detail, tc.says) || tc.says == "" && c.Verdict.Detail != "" {
 				t.Errorf("verdict %q, want %s with %q", c.Verdict, tc.short, tc.says)
@@ -342,13 +334,6 @@ func TestMergeRefusesShares(t *testing.T) {
 		}), false, "intended→handled"},
 		"searches": {set(func(o *lab.Outcome) { o.Knees = make([]stats.Knee, 1) }), false, "has a search or a budget"},
 		"budgets":  {set(func(o *lab.Outcome) { o.Budget = 1 }), false, "has a search or a budget"},
-		"two results per attempt": {func(s []lab.Share) []lab.Share {
-			other := *s[1].Outcome
-			other.Started = other.Started.Add(1)
-			again := s[1]
-			again.Outcome = &other
-			return append(s, again)
-		}, false, "two results of attempt 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := merge(tc.change(steadyShares(time.Second, time.Second)), lab.MergeOptions{})
@@ -384,26 +369,23 @@ func TestMergeNamesMachines(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	at := func(index, number int, pod string, minute int, finished bool) lab.Attempt {
-		return lab.Attempt{Index: index, Number: number, Pod: pod, Started: began.Add(time.Duration(minute) * time.Minute), Finished: finished}
+	at := func(index, number int, minute int, finished bool) lab.Attempt {
+		return lab.Attempt{Index: index, Number: number, Started: began.Add(time.Duration(minute) * time.Minute), Finished: finished}
 	}
 	for name, tc := range map[string]struct {
 		attempts []lab.Attempt
 		chosen   []int
-		refused  bool
 	}{
-		"none":           {},
-		"one each":       {[]lab.Attempt{at(1, 0, "b", 0, true), at(0, 0, "a", 0, true)}, []int{1, 0}, false},
-		"first finished": {[]lab.Attempt{at(0, 2, "c", 2, true), at(0, 0, "a", 0, false), at(0, 1, "b", 1, true)}, []int{2}, false},
-		"none finished":  {[]lab.Attempt{at(0, 0, "a", 0, false), at(0, 1, "b", 1, false)}, []int{1}, false},
-		"disrupted pod":  {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "b", 1, true)}, []int{0}, false},
-		"the same twice": {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 0, true)}, []int{0}, false},
-		"two of one":     {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 1, true)}, nil, true},
+		"none":           {nil, []int{}},
+		"one each":       {[]lab.Attempt{at(1, 0, 0, true), at(0, 0, 0, true)}, []int{1, 0}},
+		"first finished": {[]lab.Attempt{at(0, 2, 2, true), at(0, 0, 0, false), at(0, 1, 1, true)}, []int{2}},
+		"none finished":  {[]lab.Attempt{at(0, 0, 0, false), at(0, 1, 1, false)}, []int{1}},
+		"disrupted pod":  {[]lab.Attempt{at(0, 0, 1, true), at(0, 0, 0, true)}, []int{1}},
+		"the same twice": {[]lab.Attempt{at(0, 0, 0, true), at(0, 0, 0, true)}, []int{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			chosen, err := lab.Choose(tc.attempts)
-			if !slices.Equal(chosen, tc.chosen) || errors.Is(err, lab.ErrShares) != tc.refused {
-				t.Errorf("chosen %v, error %v", chosen, err)
+			if chosen := lab.Choose(tc.attempts); !slices.Equal(chosen, tc.chosen) {
+				t.Errorf("chosen %v", chosen)
 			}
 		})
 	}

@@ -140,11 +140,10 @@ const (
 	CauseSteal      Cause = "steal"     // the hypervisor gave too much CPU time to other machines
 	CauseThrottled  Cause = "throttled" // the control group throttled the process
 	CauseGCLimit    Cause = "gc-limit"  // the heap was at its limit, and the runtime limited the collector
-	CauseShares     Cause = "shares"    // shares of a merged run are missing
 )
 
 // blameless are the causes outside the variant, such as the machine or the generator.
-var blameless = []Cause{CauseGenerator, CauseSteal, CauseThrottled, CauseGCLimit, CauseShares}
+var blameless = []Cause{CauseGenerator, CauseSteal, CauseThrottled, CauseGCLimit}
 
 // Verdict says whether a cell's figures are usable, and if not, why.
 type Verdict struct {

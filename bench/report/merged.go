@@ -77,11 +77,7 @@ func shareNotes(m *lab.Merged) []note {
 	}
 	var out []note
 	if len(m.Missing) > 0 {
-		n := note{Text: "Missing: " + lab.ShareNumbers(m.Missing) + "; so no figure is shown", Class: "bad"}
-		if m.Partial {
-			n = note{Text: "Missing: " + lab.ShareNumbers(m.Missing) + "; all figures are without them", Class: "warn"}
-		}
-		out = append(out, n)
+		out = append(out, note{Text: "Missing: " + lab.ShareNumbers(m.Missing) + "; all figures are without them", Class: "warn"})
 	}
 	for _, s := range m.Shares {
 		if s.Interrupted {

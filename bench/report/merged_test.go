@@ -47,8 +47,6 @@ func TestMergedRuns(t *testing.T) {
 	whole.Shares[3].Alone, whole.Shares[2].StealShare, whole.Shares[2].Attempt = 2, &steal, 1
 	lacking := whole
 	lacking.Missing, lacking.Shares = []int{1}, append(whole.Shares[:1:1], whole.Shares[2:]...)
-	part := lacking
-	part.Partial = true
 	for name, tc := range map[string]struct {
 		merged  lab.Merged
 		says    []string
@@ -58,8 +56,7 @@ func TestMergedRuns(t *testing.T) {
 		"whole": {whole, []string{
 			"Merged from 4 shares on 2 nodes", "mine-3-abc", "node-1", "12 (2 without some)", "21ms", "12.5 %",
 		}, []string{"Missing"}, 0},
-		"lacking": {lacking, []string{"Merged from 3 of 4 shares on 2 nodes", "Missing: share 1; so no figure is shown"}, []string{"mine-1-abc"}, 3},
-		"partial": {part, []string{"Missing: share 1; all figures are without them"}, nil, 3},
+		"lacking": {lacking, []string{"Merged from 3 of 4 shares on 2 nodes", "Missing: share 1; all figures are without them"}, []string{"mine-1-abc"}, 3},
 		"no waiting": {lab.Merged{Of: 2, Shares: []lab.MergedShare{{Index: 0}, {Index: 1, Interrupted: true}}},
 			[]string{"Merged from 2 shares:", "interrupted"}, nil, 0},
 	} {

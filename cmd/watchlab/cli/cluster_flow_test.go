@@ -133,7 +133,7 @@ func TestClusterFlow(t *testing.T) {
 			t.Fatalf("pod %d: exit code %d: %s", i, code, stderr)
 		}
 	}
-	if code, stdout, _ := call(t, f.verb("status")...); code != exitOK || strings.Count(stdout, "done") != 2 || strings.Count(stdout, "yes") != 2 {
+	if code, stdout, _ := call(t, f.verb("status")...); code != exitOK || strings.Count(stdout, "play 6 of 6") != 2 {
 		t.Errorf("status: %s", stdout)
 	}
 	o, _ := f.collected()

@@ -13,10 +13,9 @@ import (
 )
 
 type collectFlags struct {
-	place   placeFlags
-	out     string
-	partial bool
-	output  outputFlag[*lab.Outcome]
+	place  placeFlags
+	out    string
+	output outputFlag[*lab.Outcome]
 }
 
 func newCollect() *cobra.Command {
@@ -26,15 +25,13 @@ func newCollect() *cobra.Command {
 		Short: "Merge the results of a run into one results folder",
 		Long: `collect merges the results of all pods of a run into one results folder. Counts and histograms
 add up exactly. It refuses results of different builds, seeds, cells or rounds. If pods are
-missing, it names them, shows no figure without --partial, and exits with 1.`,
+missing, it names them, and exits with 1; the figures are those of the others.`,
 		Example: `  watchlab cluster collect --context kind-watchlab --name mine`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 		Args:    noArgs,
 	}
 	f.place.add(cmd)
-	fl := cmd.Flags()
-	fl.BoolVar(&f.partial, "partial", false, "show figures even if pods are missing")
-	fl.StringVar(&f.out, "out", "", "results folder to create (default: results/<date>-<commit>-<run>)")
+	cmd.Flags().StringVar(&f.out, "out", "", "results folder to create (default: results/<date>-<commit>-<run>)")
 	f.output.add(cmd, "table", tableForm, jsonForm, benchForm)
 	return cmd
 }
@@ -53,16 +50,16 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	}
 	plan, stderr := state.Plan, cmd.ErrOrStderr()
 	got, err := maps.Collect(cmd.Context(), plan.Run, plan.Pods, lab.MergeOptions{
-		Name: plan.Run, Partial: f.partial, Experiment: plan.Experiment,
+		Name: plan.Run, Experiment: plan.Experiment,
 		Args: []string{"cluster", "run", "--name", plan.Run, "--pods", fmt.Sprint(plan.Pods), "--", "--experiment", lab.ExperimentFile},
 	})
 	for _, d := range got.Damaged {
 		warn(stderr, "%s", d)
 	}
-	early := errors.Is(err, fleet.ErrNoResult) || err == nil && !f.partial && (got.Outcome.Interrupted || len(got.Outcome.Merged.Missing) > 0)
+	early := errors.Is(err, fleet.ErrNoResult) || err == nil && (got.Outcome.Interrupted || len(got.Outcome.Merged.Missing) > 0)
 	switch {
 	case early && !state.Over: // A retry may still upload.
-		return fmt.Errorf("run %s has not ended: %s; collect it when %s shows its end, or with --partial",
+		return fmt.Errorf("run %s has not ended: %s; collect it when %s shows its end",
 			plan.Run, state.Line(), state.Ref.Command("status"))
 	case errors.Is(err, fleet.ErrNoResult):
 		return fmt.Errorf("no complete result of run %s: %s", state.Ref, strings.Join(state.Unfinished(), "; "))
@@ -93,7 +90,7 @@ func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outco
 	for _, cell := range failed {
 		warn(stderr, "%s", cell)
 	}
-	if len(failed) > 0 || len(o.Merged.Missing) > 0 && !f.partial {
+	if len(failed) > 0 || len(o.Merged.Missing) > 0 {
 		return errInvalid
 	}
 	return nil
