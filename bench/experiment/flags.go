@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -21,11 +22,10 @@ type Field struct {
 	Common            bool     // the flag is in the short help
 	RunOnly           bool     // the flag does not apply to searches
 
-	min    string // least allowed number; empty for none
-	source string // that the field applies to; empty for all
-	array  bool
-	index  []int
-	value  reflect.Value
+	tag   reflect.StructTag
+	array bool
+	index []int
+	value reflect.Value
 }
 
 // Search reports whether the field describes a search.
@@ -43,7 +43,7 @@ func fieldsOf(v reflect.Value, path string, index []int) []Field {
 		here, at := strings.TrimPrefix(path+"."+name, "."), append(slices.Clip(index), i)
 		if tag, ok := f.Tag.Lookup("flag"); ok {
 			parts := strings.Split(tag, ",")
-			field := Field{Flag: parts[0], Path: here, Help: f.Tag.Get("help"), min: f.Tag.Get("min"), source: f.Tag.Get("source"), index: at, value: fv}
+			field := Field{Flag: parts[0], Path: here, Help: f.Tag.Get("help"), tag: f.Tag, index: at, value: fv}
 			if values, ok := f.Tag.Lookup("enum"); ok {
 				field.Values = strings.Split(values, ",")
 			}
@@ -111,7 +111,7 @@ func Overlay(to any, fields []Field, given func(flag string) bool) error {
 		if !given(f.Flag) {
 			continue
 		}
-		if f.value.IsZero() && f.min == "1" {
+		if f.value.IsZero() && f.tag.Get("min") == "1" {
 			return manifest.BadField(f.Path, f.tooSmall())
 		}
 		dst := reflect.ValueOf(to).Elem()
@@ -142,31 +142,46 @@ func (f Field) tooSmall() error {
 	v := f.value.Interface()
 	if d, ok := v.(metav1.Duration); ok {
 		v = d.Duration
-		if f.min == "1" {
+		if f.tag.Get("min") == "1" {
 			least = "not more than 0"
 		}
-	} else if f.min == "1" {
+	} else if f.tag.Get("min") == "1" {
 		least = "less than 1"
 	}
 	return fmt.Errorf("%v is %s", v, least)
 }
 
-// checkFields rejects numbers below the minimum, values that are not allowed, and fields that do
-// not apply to the source, unless that is empty. 0 means the default.
-func checkFields(spec any, source string) error {
+// checkFields rejects numbers out of range, values that are not allowed, and fields that do not apply to the
+// pipeline, the source or the family of in, unless in lacks that. 0 means the default.
+func checkFields(spec any, in map[string]string) error {
 	for _, f := range Fields(spec) {
+		if isZero(f.value) {
+			continue
+		}
 		n, _ := f.value.Interface().(int)
 		d, _ := f.value.Interface().(metav1.Duration)
+		values, list := f.value.Interface().([]string)
+		if !list {
+			values = []string{f.value.String()}
+		}
+		most, _ := strconv.Atoi(f.tag.Get("max"))
 		switch {
-		case isZero(f.value):
 		case n < 0 || d.Duration < 0:
 			return manifest.BadField(f.Path, f.tooSmall())
-		case f.Path == "family" && elsewhere[f.value.String()] != "":
-			return manifest.Bad(f.Path, "%s", elsewhere[f.value.String()])
-		case f.Values != nil && !slices.Contains(f.Values, f.value.String()):
-			return manifest.BadField(f.Path, manifest.OneOf(f.value.String(), f.Values...))
-		case source != "" && f.source != "" && f.source != source:
-			return manifest.Bad(f.Path, "needs --source %s", f.source)
+		case most > 0 && n > most:
+			return manifest.Bad(f.Path, "%d (allowed: 0 to %d)", n, most)
+		case f.Path == "family" && elsewhere[values[0]] != "":
+			return manifest.Bad(f.Path, "%s", elsewhere[values[0]])
+		}
+		for _, v := range values {
+			if f.Values != nil && !slices.Contains(f.Values, v) {
+				return manifest.BadField(f.Path, manifest.OneOf(v, f.Values...))
+			}
+		}
+		for _, what := range []string{"pipeline", "source", "family"} {
+			if need := f.tag.Get(what); need != "" && in[what] != "" && !slices.Contains(strings.Split(need, ","), in[what]) {
+				return manifest.Bad(f.Path, "needs --%s %s", what, strings.ReplaceAll(need, ",", " or "))
+			}
 		}
 	}
 	return nil

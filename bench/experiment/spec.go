@@ -55,7 +55,7 @@ type Spec struct {
 	LagBudget metav1.Duration `json:"lagBudget,omitzero" flag:"lag-budget" help:"release lag that still counts (default 1 % of the gap, 1ms at least)" min:"1"`
 
 	// HandlerCost is the processor time that the handler takes for each event (default: 0).
-	HandlerCost metav1.Duration `json:"handlerCost,omitzero" flag:"handler-cost" help:"processor time of the handler, each event (default 0)"`
+	HandlerCost metav1.Duration `json:"handlerCost,omitzero" flag:"handler-cost" help:"processor time of the handler, each event (default 0)" family:"deltafifo,queue"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10.
 	Faults []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s" source:"apiserver"`
 	// Share of the storm that this process plays, as in 0/4, the first of four (default: the whole storm).

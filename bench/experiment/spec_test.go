@@ -105,6 +105,7 @@ func TestValues(t *testing.T) {
 		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
 		"knobs.handOver":   {string(impls.Owned), string(impls.Lent)},
 		"knobs.throttle":   {"yes", "no"},
+		"deliveries":       {string(deltafifo.InOrder), string(deltafifo.PerKey)},
 	}
 	got := map[string][]string{}
 	for _, f := range experiment.Fields(new(experiment.Spec)) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"watchlab/bench/pipeline"
 	"watchlab/bench/pprof"
@@ -23,12 +24,13 @@ const memorySource = source.MemoryName // default source of a [Spec]
 // Validate rejects an invalid Spec. It reads no files and connects to nothing. The error
 // is a [manifest.Error] if one field is wrong.
 func (s Spec) Validate() error {
-	source := cmp.Or(s.Source, memorySource)
+	full := s.withDefaults()
+	in := map[string]string{"pipeline": full.Pipeline, "source": full.Source, "family": string(full.Family)}
 	checks := []func() error{s.validateRun, s.validateStorm, s.validateSearch, s.validateStages}
 	if len(s.Parts) > 0 {
-		source, checks = "", []func() error{s.validateRun, s.validateParts}
+		in, checks = nil, []func() error{s.validateRun, s.validateParts}
 	}
-	if err := checkFields(&s, source); err != nil {
+	if err := checkFields(&s, in); err != nil {
 		return err
 	}
 	for _, check := range checks {
@@ -86,8 +88,8 @@ func (s *Spec) validateParts() error {
 
 // validateStorm validates the selection, the shares and the pace of the storm.
 func (s *Spec) validateStorm() error {
-	if s.Static > 0 && s.Pipeline != pipeline.KubeletPipeline {
-		return manifest.Bad("staticPods", "needs --pipeline %s", pipeline.KubeletPipeline)
+	if d := s.HandlerCost.Duration; d > maxHandlerCost {
+		return manifest.Bad("handlerCost", "%v (allowed: 0 to %v)", d, maxHandlerCost)
 	}
 	if err := s.Storm.Validate(); err != nil {
 		return err
@@ -97,11 +99,6 @@ func (s *Spec) validateStorm() error {
 
 // validateStages validates the choice of encoding, decoder, initial list, store and workqueue.
 func (s *Spec) validateStages() error {
-	for _, f := range Given(s) {
-		if slices.Contains([]string{"encoding", "decode", "initialList", "store", "workqueue"}, f.Path) && s.Pipeline != pipeline.InformerPipeline {
-			return manifest.Bad(f.Path, "needs --pipeline %s", pipeline.InformerPipeline)
-		}
-	}
 	if s.Store != "" {
 		if _, err := store.Lookup(s.Store); err != nil {
 			return manifest.BadField("store", err)
@@ -119,7 +116,10 @@ func (s *Spec) validateStages() error {
 	return manifest.BadField("decode", err)
 }
 
-const maxValues = 1000 // cells that a list may ask for
+const (
+	maxValues      = 1000 // cells that a list may ask for
+	maxHandlerCost = time.Second
+)
 
 // parse sets the config's fields that the Spec has as text.
 func (s *Spec) parse(c *pipeline.Config) (err error) {
@@ -151,7 +151,7 @@ func (s *Spec) parse(c *pipeline.Config) (err error) {
 // Validate rejects invalid sizes, and sizes for a storm that is no profile.
 func (s Storm) Validate() error {
 	const in = "storm."
-	if err := checkFields(&s, ""); err != nil {
+	if err := checkFields(&s, nil); err != nil {
 		bad, _ := errors.AsType[*manifest.Error](err)
 		return manifest.BadField(in+bad.Field, bad.Err)
 	}

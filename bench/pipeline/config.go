@@ -41,12 +41,6 @@ const (
 	defaultInformerEvents = 50_000
 )
 
-// The limits of a config.
-const (
-	maxGoroutines  = 1024
-	maxHandlerCost = time.Second
-)
-
 // DefaultDuration is the default length of a paced schedule.
 const DefaultDuration = 2 * time.Second
 
@@ -61,7 +55,7 @@ type Config struct {
 	// Family whose variants are compared: deltafifo, queue or merge (default: merge for the kubelet pipeline, else deltafifo).
 	Family   impls.Family `json:"family,omitempty" flag:"family,common" help:"family: deltafifo, queue, merge (default: the pipeline's)" enum:"deltafifo,queue,merge"`
 	Impls    []string     `json:"variants,omitempty" flag:"impl,common" help:"variants of the family, by name (default all)"`
-	Modes    []string     `json:"deliveries,omitempty" flag:"delivery" help:"deltafifo deliveries: in-order, per-key (default both)"`
+	Modes    []string     `json:"deliveries,omitempty" flag:"delivery" help:"deltafifo deliveries: in-order, per-key (default both)" enum:"in-order,per-key" family:"deltafifo"`
 	Pipeline string       `json:"pipeline,omitempty" flag:"pipeline,common" help:"pipeline: queue, informer, kubelet (default queue)" enum:"queue,informer,kubelet"`
 	// Source of the storm: memory or apiserver (simulated, over HTTP) (default: memory).
 	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver (default memory)" enum:"memory,apiserver"`
@@ -85,25 +79,25 @@ type Config struct {
 	HandlerCost time.Duration `json:"-"`
 
 	Seed      int64 `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
-	Producers int   `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)"`
+	Producers int   `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)" pipeline:"queue" family:"deltafifo,queue"`
 	// Events of a round at least, after the initial list; the storm is repeated (default: 200,000 in the queue pipeline, 50,000 in the informer pipeline, 2,000 for merge, the storm as it is from the apiserver, and at a pace those of the duration).
 	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)"`
 	// Readers is the number of goroutines that list the indexer without a pause, in the informer pipeline (default: 0).
-	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)"`
+	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)" pipeline:"informer" max:"1024"`
 	// Stalled holds the consumer until all events are queued, and measures bytes queued and the drain; queue pipeline, unpaced, unbounded (default: false).
-	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)"`
-	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)"`
-	Stamps  Stamps `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" enum:"none,sampled,all"`
+	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)" pipeline:"queue" family:"deltafifo,queue"`
+	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)" max:"1024"`
+	Stamps  Stamps `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" enum:"none,sampled,all" family:"deltafifo,queue"`
 	// Wire applies to the source apiserver. The zero value is client-go JSON. Labels omit it, so old results compare.
 	source.Wire
 	// Store of the informer, a variant of the family store, as `watchlab list` shows it; client-go's own informer keeps its own (default: clientgo).
-	Store string `json:"store,omitempty" flag:"store" help:"store of the informer, by name (default clientgo)"`
+	Store string `json:"store,omitempty" flag:"store" help:"store of the informer, by name (default clientgo)" pipeline:"informer"`
 	// Workqueue between handler and worker, a variant of the family workqueue; client-go's own informer keeps client-go's (default: clientgo).
-	Workqueue string `json:"workqueue,omitempty" flag:"workqueue" help:"workqueue before the worker, by name (default clientgo)"`
+	Workqueue string `json:"workqueue,omitempty" flag:"workqueue" help:"workqueue before the worker, by name (default clientgo)" pipeline:"informer"`
 	// Knobs are options of variants. A variant that does not support them ignores them.
 	Knobs Knobs `json:"knobs,omitzero"`
 	// Static pods of each source (file, http) in the kubelet pipeline; every 5 ms one pod of each source changes (default: 0, the api source alone).
-	Static int `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)"`
+	Static int `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)" pipeline:"kubelet" max:"1000"`
 }
 
 // Knobs are options of variants; the zero value is each variant's default. A variant without these
@@ -112,33 +106,16 @@ type Config struct {
 type Knobs struct {
 	// Capacity of the queue; producers block when it is full (default: 0, unbounded).
 	Capacity   int                  `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
-	BatchSize  int                  `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1"`
-	Shards     int                  `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)"`
-	Compaction deltafifo.Compaction `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)" enum:"none,latest"`
+	BatchSize  int                  `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1" family:"deltafifo"`
+	Shards     int                  `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)" family:"deltafifo,queue"`
+	Compaction deltafifo.Compaction `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)" enum:"none,latest" family:"deltafifo"`
 	// Throttle makes producers wait for process while two batches are queued, as client-go's RealFIFO does: yes or no (default: yes).
-	Throttle string `json:"throttle,omitempty" flag:"throttle" help:"producers wait while two batches are queued: yes, no (default yes)" enum:"yes,no"`
+	Throttle string `json:"throttle,omitempty" flag:"throttle" help:"producers wait while two batches are queued: yes, no (default yes)" enum:"yes,no" family:"deltafifo"`
 	// HandOver of slices: owned or lent (deltafifo reuses them) (default: owned).
-	HandOver impls.Ownership `json:"handOver,omitempty" flag:"handover" help:"ownership of slices: owned, lent (default owned)" enum:"owned,lent"`
+	HandOver impls.Ownership `json:"handOver,omitempty" flag:"handover" help:"ownership of slices: owned, lent (default owned)" enum:"owned,lent" family:"deltafifo"`
 }
 
 func (k Knobs) none() bool { return k == Knobs{} }
-
-// foreign returns the first knob that the family lacks: its field, and its name in errors.
-func (k Knobs) foreign(f impls.Family) (field, name string) {
-	switch {
-	case k.BatchSize != 0 && f != impls.DeltaFIFO:
-		return "batchSize", "batch size"
-	case k.Shards != 0 && f == impls.Merge:
-		return "shards", "shards"
-	case k.Compaction != "" && f != impls.DeltaFIFO:
-		return "compaction", "compaction"
-	case k.Throttle != "" && f != impls.DeltaFIFO:
-		return "throttle", "throttle"
-	case k.HandOver != "" && f != impls.DeltaFIFO:
-		return "handOver", "hand-over"
-	}
-	return "", ""
-}
 
 // badField refuses the value of a field, which has its name in YAML.
 func badField(field, format string, args ...any) error {
@@ -149,48 +126,36 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...))
 }
 
-// complete sets defaults and checks combinations. experiment.Spec.Validate checks single values.
+// complete sets defaults and checks combinations. experiment.Spec.Validate checks single values, and that a field
+// applies to the pipeline, the source and the family.
 func (s *Config) complete() error {
 	s.Source = cmp.Or(s.Source, source.MemoryName)
 	if s.Storm == nil || len(s.Storm.Events) == 0 {
 		return refuse("the storm has no events")
 	}
 	relisted := slices.ContainsFunc(s.Storm.Marks, isRelist)
-	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
+	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
 	switch allowed := families[s.Pipeline]; {
 	case !slices.Contains(allowed, s.Family):
 		names := join(allowed, func(f impls.Family) string { return string(f) })
 		return badField("family", "the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, names)
-	case s.Wire != source.Wire{} && (s.Pipeline != InformerPipeline || s.Source != source.APIServerName):
-		return badField("encoding", "a wire %+v in the %s pipeline from source %s (allowed: the %s pipeline from %s)", s.Wire, s.Pipeline, s.Source, InformerPipeline, source.APIServerName)
-	case (s.Store != "" || s.Workqueue != "") && s.Pipeline != InformerPipeline:
-		return badField(map[bool]string{true: "store", false: "workqueue"}[s.Store != ""], "a store %q or a workqueue %q in the %s pipeline (allowed: the %s pipeline)", s.Store, s.Workqueue, s.Pipeline, InformerPipeline)
 	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
 		return badField("source", "the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
 	case s.Producers > 1 && relisted:
 		return badField("producers", "%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
-	case s.Producers > 1 && single:
-		return badField("producers", "%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
-	case len(s.Modes) > 0 && s.Family != impls.DeltaFIFO:
-		return badField("deliveries", "modes %q for family %s, which has none", s.Modes, s.Family)
-	case s.Static > maxStatic:
-		return badField("staticPods", "%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
-	}
-	if field, name := s.Knobs.foreign(s.Family); field != "" {
-		return badField("knobs."+field, "%s for family %s, which has none", name, s.Family)
+	case s.Stamps != "" && paced:
+		return badField("stamps", "stamps %s at a pace, where every event is stamped (allowed: unpaced)", s.Stamps)
+	case s.Stalled && s.Knobs.Capacity > 0:
+		return badField("stalled", "a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
+	case s.Stalled && paced:
+		return badField("stalled", "a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
+	case s.Stalled && s.Stamps != "":
+		return badField("stamps", "stamps %s with a stalled consumer, which has no latencies", s.Stamps)
 	}
 	if err := s.checkStores(); err != nil {
 		return err
 	}
 	if err := s.checkStacks(); err != nil {
-		return err
-	}
-	for _, m := range s.Modes {
-		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
-			return badField("deliveries", "mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
-		}
-	}
-	if err := s.checkLoad(!single); err != nil {
 		return err
 	}
 	if s.Wire != (source.Wire{}) && (len(s.Impls) == 0 || stackOf(s.Impls[0]).decoder == "") {
@@ -262,37 +227,6 @@ func (s *Config) stampsOf() Stamps {
 		return StampsNone
 	}
 	return s.Stamps
-}
-
-// checkLoad validates the load options. queue: the queue pipeline of deltafifo or queue.
-func (s *Config) checkLoad(queue bool) error {
-	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
-	for what, n := range map[string]int{"readers": s.Readers, "procs": s.Procs} {
-		if n > maxGoroutines {
-			return badField(what, "%d %s (allowed: 0 to %d)", n, what, maxGoroutines)
-		}
-	}
-	switch {
-	case s.Readers > 0 && s.Pipeline != InformerPipeline:
-		return badField("readers", "readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
-	case s.HandlerCost > maxHandlerCost:
-		return badField("handlerCost", "a handler that takes %v an event (allowed: 0 to %v)", s.HandlerCost, maxHandlerCost)
-	case s.HandlerCost > 0 && s.Family == impls.Merge:
-		return badField("handlerCost", "a handler's cost for family %s (allowed: %s, %s)", s.Family, impls.DeltaFIFO, impls.Queue)
-	case s.Stamps != "" && s.Family == impls.Merge:
-		return badField("stamps", "stamps %s for family %s, whose pipelines stamp every event", s.Stamps, s.Family)
-	case s.Stamps != "" && paced:
-		return badField("stamps", "stamps %s at a pace, where every event is stamped (allowed: unpaced)", s.Stamps)
-	case s.Stalled && !queue:
-		return badField("stalled", "a stalled consumer of family %s in the %s pipeline (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
-	case s.Stalled && s.Knobs.Capacity > 0:
-		return badField("stalled", "a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
-	case s.Stalled && paced:
-		return badField("stalled", "a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
-	case s.Stalled && s.Stamps != "":
-		return badField("stamps", "stamps %s with a stalled consumer, which has no latencies", s.Stamps)
-	}
-	return nil
 }
 
 func (s *Config) defaultEvents() int {

@@ -286,9 +286,6 @@ type staticPods struct {
 	updates  []merge.PodUpdate         // the notifications, in order
 }
 
-// maxStatic is the largest [Config].Static. A change rewrites all pods of the URL.
-const maxStatic = 1000
-
 // newStaticPods writes the first version of each pod.
 func newStaticPods(pods int) (s *staticPods, err error) {
 	s = &staticPods{

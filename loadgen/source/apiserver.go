@@ -59,13 +59,13 @@ type APIServer struct {
 // experiment.Spec.
 type Wire struct {
 	// Encoding of the API server's responses, in the informer pipeline; cbor needs no feature gate here (default: the decoder's, else json, which client-go's dynamic clients ask for; its generated clients ask for protobuf unless the config has a content type).
-	Encoding decode.Encoding `json:"encoding,omitempty" flag:"encoding" help:"encoding for --source apiserver: json, protobuf, cbor (default json)" source:"apiserver" enum:"json,protobuf,cbor"`
+	Encoding decode.Encoding `json:"encoding,omitempty" flag:"encoding" help:"encoding for --source apiserver: json, protobuf, cbor (default json)" source:"apiserver" pipeline:"informer" enum:"json,protobuf,cbor"`
 	// Decode is the decoder of these responses, a variant of the family decode, as `watchlab list` shows it (default: client-go's of the encoding, such as clientgo-json).
-	Decode string `json:"decode,omitempty" flag:"decode" help:"decoder for --source apiserver, by name (default clientgo-ENCODING)" source:"apiserver"`
+	Decode string `json:"decode,omitempty" flag:"decode" help:"decoder for --source apiserver, by name (default clientgo-ENCODING)" source:"apiserver" pipeline:"informer"`
 	// InitialList is how the Reflector gets the initial state: list, or watchlist, a watch that begins with it (default: client-go's, watchlist).
-	InitialList string `json:"initialList,omitempty" flag:"initial-list" help:"initial state: list, watchlist (default: client-go's)" source:"apiserver" enum:"list,watchlist"`
+	InitialList string `json:"initialList,omitempty" flag:"initial-list" help:"initial state: list, watchlist (default: client-go's)" source:"apiserver" pipeline:"informer" enum:"list,watchlist"`
 	// Compression of what the server sends: gzip, as Kubernetes 1.37 compresses a watch that begins with the state and lists above 128 kB, or none, as for a client with DisableCompression (default: gzip).
-	Compression string `json:"compression,omitempty" flag:"compression" help:"compression on the wire: gzip, none (default gzip)" source:"apiserver" enum:"gzip,none"`
+	Compression string `json:"compression,omitempty" flag:"compression" help:"compression on the wire: gzip, none (default gzip)" source:"apiserver" pipeline:"informer" enum:"gzip,none"`
 }
 
 // How a Reflector gets the initial state.
