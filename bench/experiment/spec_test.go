@@ -97,15 +97,14 @@ func TestValues(t *testing.T) {
 	}
 	want := map[string][]string{
 		"encoding": encodings, "initialList": {source.List, source.WatchList},
-		"compression":      {source.Gzip, source.Uncompressed},
-		"family":           {string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)},
-		"pipeline":         {pipeline.QueuePipeline, pipeline.InformerPipeline, pipeline.KubeletPipeline},
-		"stamps":           {string(pipeline.StampsNone), string(pipeline.StampsSampled), string(pipeline.StampsAll)},
-		"source":           source.Names(),
-		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
-		"knobs.handOver":   {string(impls.Owned), string(impls.Lent)},
-		"knobs.throttle":   {"yes", "no"},
-		"deliveries":       {string(deltafifo.InOrder), string(deltafifo.PerKey)},
+		"compression":    {source.Gzip, source.Uncompressed},
+		"family":         {string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)},
+		"pipeline":       {pipeline.QueuePipeline, pipeline.InformerPipeline, pipeline.KubeletPipeline},
+		"stamps":         {string(pipeline.StampsNone), string(pipeline.StampsSampled), string(pipeline.StampsAll)},
+		"source":         source.Names(),
+		"knobs.handOver": {string(impls.Owned), string(impls.Lent)},
+		"knobs.throttle": {"yes", "no"},
+		"deliveries":     {string(deltafifo.InOrder), string(deltafifo.PerKey)},
 	}
 	got := map[string][]string{}
 	for _, f := range experiment.Fields(new(experiment.Spec)) {

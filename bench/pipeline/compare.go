@@ -149,7 +149,7 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 		{"impl", variant}, {"delivery", g.Mode}, {"pipeline", s.Pipeline}, {"source", s.Source},
 		{"storm", labelValue(s.Storm.Name)}, {"producers", producers},
 		{"capacity", k.Capacity}, {"batch", k.BatchSize}, {"shards", k.Shards},
-		{"compaction", k.Compaction}, {"throttle", throttle}, {"handover", k.HandOver},
+		{"throttle", throttle}, {"handover", k.HandOver},
 		{"consumer", consumer}, {"readers", s.Readers},
 		{"handler", s.HandlerCost}, {"procs", s.Procs}, {"stamps", s.Stamps},
 		{"encoding", s.Wire.Encoding}, {"decode", s.Wire.Decode}, {"initial-list", s.Wire.InitialList},
@@ -318,7 +318,7 @@ func (s *Config) deltaComparison(build func(variant string, opts deltafifo.Optio
 		c.variants = append(c.variants, variant{v.Name, v.Guarantees, func(g impls.Guarantees, k Knobs) setting {
 			opts := deltafifo.Options{
 				Delivery: deltafifo.Delivery(g.Mode), Capacity: k.Capacity, BatchSize: k.BatchSize, Shards: k.Shards,
-				Compaction: k.Compaction, HandOver: k.HandOver, Throttle: k.Throttle != "no",
+				HandOver: k.HandOver, Throttle: k.Throttle != "no",
 			}
 			if s.Pipeline == QueuePipeline && opts.Delivery == deltafifo.PerKey {
 				opts.KnownObjects = everKnown{}

@@ -10,7 +10,6 @@ import (
 	"watchlab/bench/internal/golden"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
-	"watchlab/impls/deltafifo"
 )
 
 // TestCompareCells: each delivery has its own table and its own baseline, which testdata/cells.txt marks.
@@ -53,10 +52,6 @@ func TestKnobs(t *testing.T) {
 			pipeline.Config{Family: impls.DeltaFIFO, Modes: []string{"in-order"}, Impls: []string{"clientgo-realfifo-batch", "ring"}, Knobs: pipeline.Knobs{Capacity: 7, HandOver: impls.Lent}},
 			map[string]string{"clientgo-realfifo-batch": "", "ring": "capacity=7 handover=lent"},
 		},
-		"latest": {
-			pipeline.Config{Family: impls.DeltaFIFO, Impls: []string{"clientgo-deltafifo", "cond"}, Knobs: pipeline.Knobs{Compaction: deltafifo.Latest}},
-			map[string]string{"clientgo-deltafifo": "", "cond": "compaction=latest"},
-		},
 	} {
 		t.Run(title, func(t *testing.T) {
 			tc.spec.Pipeline, tc.spec.Storm, tc.spec.Events = pipeline.QueuePipeline, smallStorm(t), 2000
@@ -72,7 +67,7 @@ func TestKnobs(t *testing.T) {
 					switch l.Key {
 					case "impl":
 						impl = l.Value
-					case "capacity", "handover", "compaction":
+					case "capacity", "handover":
 						knobs = append(knobs, l.Key+"="+l.Value)
 					}
 				}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"watchlab/impls"
-	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
 	"watchlab/impls/store"
 	"watchlab/impls/workqueue"
@@ -105,10 +104,9 @@ type Config struct {
 // show that. At least one variant has to take them. The tags are those of experiment.Spec.
 type Knobs struct {
 	// Capacity of the queue; producers block when it is full (default: 0, unbounded).
-	Capacity   int                  `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
-	BatchSize  int                  `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1" family:"deltafifo"`
-	Shards     int                  `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)" family:"deltafifo,queue"`
-	Compaction deltafifo.Compaction `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)" enum:"none,latest" family:"deltafifo"`
+	Capacity  int `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
+	BatchSize int `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1" family:"deltafifo"`
+	Shards    int `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)" family:"deltafifo,queue"`
 	// Throttle makes producers wait for process while two batches are queued, as client-go's RealFIFO does: yes or no (default: yes).
 	Throttle string `json:"throttle,omitempty" flag:"throttle" help:"producers wait while two batches are queued: yes, no (default yes)" enum:"yes,no" family:"deltafifo"`
 	// HandOver of slices: owned or lent (deltafifo reuses them) (default: owned).

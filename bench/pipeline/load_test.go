@@ -232,7 +232,6 @@ func TestClassesAndInput(t *testing.T) {
 		want string
 	}{
 		{pipeline.Config{Family: impls.DeltaFIFO, Impls: []string{"ring"}, Modes: []string{"in-order"}, Knobs: pipeline.Knobs{HandOver: impls.Lent}}, "order total, coalesces none"},
-		{pipeline.Config{Family: impls.DeltaFIFO, Impls: []string{"cond"}, Modes: []string{"per-key"}, Knobs: pipeline.Knobs{Compaction: "latest"}}, "order per-key, coalesces latest"},
 		{pipeline.Config{Family: impls.Queue, Impls: []string{"sharded"}}, "order per-shard, coalesces latest"},
 		{pipeline.Config{Family: impls.Queue, Impls: []string{"sharded"}, Knobs: pipeline.Knobs{Shards: 1}}, "order per-key, coalesces latest"},
 		{pipeline.Config{Family: impls.DeltaFIFO, Impls: []string{"sharded"}}, "order per-shard, coalesces deltas"},

@@ -170,13 +170,10 @@ func deltafifoCells() (cells []cell) {
 				if g.Bounded {
 					o.Capacity = oneOf(rng, 0, 1, 7, 1024)
 				}
-				if o.Delivery == deltafifo.PerKey && rng.IntN(3) == 0 {
-					o.Compaction = deltafifo.Latest
-				}
-				k.deletions, k.exact = true, o.Compaction != deltafifo.Latest
+				k.deletions, k.exact = true, true
 				q, err := v.New(o)
-				return q, fmt.Sprintf("capacity %d, compaction %q, hand-over %s, batch size %d, known %t",
-					o.Capacity, o.Compaction, o.HandOver, o.BatchSize, o.KnownObjects != nil), err
+				return q, fmt.Sprintf("capacity %d, hand-over %s, batch size %d, known %t",
+					o.Capacity, o.HandOver, o.BatchSize, o.KnownObjects != nil), err
 			}))
 		}
 	}

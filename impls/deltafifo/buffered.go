@@ -26,9 +26,6 @@ type buffered struct {
 	front
 	inbox  inbox // safe for all producers; only the holder of owner takes from it
 	closed atomic.Bool
-	// foldAt is the inbox length from which a producer moves items to the
-	// backlog; 0 leaves that to the consumer.
-	foldAt int
 
 	// owner guards the backlog and the consumer's end of the inbox. It is taken after consumer. The
 	// consumer holds it until it has popped, also while it waits.
@@ -43,13 +40,7 @@ type buffered struct {
 	folded  ring.EventCount // where producers in await sleep
 }
 
-const (
-	chunk = 256 // items moved from inbox to backlog at a time: they fit a first-level cache
-	// latestFoldAt bounds the inbox with Compaction latest and a slow consumer.
-	// Folding as many takes a producer less than a millisecond, and happens too
-	// seldom to show in the 99.9th percentile of a call's latency.
-	latestFoldAt = 8192
-)
+const chunk = 256 // items moved from inbox to backlog at a time: they fit a first-level cache
 
 func newBuffered(o Options, name string, in inbox) *buffered {
 	q := &buffered{front: front{producers: producers{base: newBase(o, name)}}, inbox: in}
@@ -57,9 +48,6 @@ func newBuffered(o Options, name string, in inbox) *buffered {
 	q.throttle.init(o, 1)
 	q.yielder.Init()
 	q.backlog = newBacklog(o, q.initial)
-	if o.Compaction == Latest {
-		q.foldAt = latestFoldAt
-	}
 	return q
 }
 
@@ -78,8 +66,6 @@ func (q *buffered) push(i item) error {
 		q.await(i.obj.(*command).executed.Load)
 	case !q.initial.Begun() && i.kind != syncAll && i.kind != bookmark:
 		q.await(q.initial.Begun)
-	case q.foldAt > 0 && q.inbox.Len() >= q.foldAt:
-		q.settle()
 	}
 	q.yielder.Yield()
 	return nil

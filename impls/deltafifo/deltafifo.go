@@ -102,18 +102,6 @@ const (
 	InOrder Delivery = "in-order" // in arrival order, as RealFIFO does
 )
 
-// Compaction defines which queued deltas may be dropped.
-type Compaction string
-
-const (
-	None Compaction = "none" // no deltas, except one of two consecutive deletions with per-key delivery
-	// Latest delivers only the newest delta of a key. This may be a Deleted delta of an object that
-	// the consumer never received, or after a deletion the Added delta of the next object with that
-	// key. The key keeps its position, so Latest requires per-key delivery. Memory is bounded by
-	// the number of keys plus a few thousand unmerged events.
-	Latest Compaction = "latest"
-)
-
 // DefaultBatchSize is the batch size of RealFIFO (client-go v0.37, the_real_fifo.go).
 const DefaultBatchSize = 1000
 
@@ -138,8 +126,7 @@ type Options struct {
 	// Context ends the waits of producers, for room and for process; nil never ends. Producers
 	// ignore it while they need not wait. It is not for a queue behind a Reflector, which logs the
 	// object of a failed call: Close ends the waits without an error.
-	Context    context.Context
-	Compaction Compaction // which queued deltas may be dropped; empty means [None]
+	Context context.Context
 	// Throttle makes producers wait while process runs, if at least 2 × BatchSize deltas were queued
 	// when it began, as client-go's RealFIFO does. A call waits for one process at most. The wait
 	// ends as one for room does. Each of several shards has its part of the number.
@@ -160,9 +147,6 @@ func (o Options) Label(g impls.Guarantees) impls.Guarantees {
 		if o.Throttle {
 			g.Throttles = impls.Throttles
 		}
-	}
-	if o.Compaction == Latest {
-		g.Coalesces = impls.CoalesceLatest
 	}
 	if o.Shards == 1 && o.Delivery == PerKey {
 		g.Order = impls.OrderPerKey
@@ -206,7 +190,7 @@ func New(name string, opts Options) (Queue, error) { return registry.New(name, o
 type limits struct {
 	deliveries []Delivery
 	maxShards  int
-	upstream   bool // a baseline: without Capacity, BatchSize, Compaction and HandOver
+	upstream   bool // a baseline: without Capacity, BatchSize and HandOver
 	atomicOnly bool // KnownObjects must be nil
 }
 
@@ -230,12 +214,6 @@ func (o Options) complete(l limits) (Options, error) {
 		return fail("BatchSize %d is negative (0 means %d)", o.BatchSize, DefaultBatchSize)
 	case o.BatchSize > 0 && l.upstream:
 		return fail("BatchSize %d cannot be set on this variant (allowed: 0)", o.BatchSize)
-	case o.Compaction != "" && o.Compaction != None && o.Compaction != Latest:
-		return fail("Compaction %q (allowed: %s, %s)", o.Compaction, None, Latest)
-	case o.Compaction == Latest && l.upstream:
-		return fail("Compaction %s is not supported (allowed: %s)", Latest, None)
-	case o.Compaction == Latest && o.Delivery != PerKey:
-		return fail("Compaction %s keeps order per key only: Delivery must be %s, not %s", Latest, PerKey, o.Delivery)
 	case o.HandOver != "" && o.HandOver != impls.Owned && o.HandOver != impls.Lent:
 		return fail("HandOver %q (allowed: %s, %s)", o.HandOver, impls.Owned, impls.Lent)
 	case o.HandOver == impls.Lent && l.upstream:

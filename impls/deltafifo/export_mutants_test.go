@@ -32,7 +32,7 @@ func Mutants() []Mutant {
 		mutant("lent-too-early", "writes to lent memory while process runs", "random operations", "per-key/./0/lent", onBacklog(newLentTooEarly)),
 		mutant("synced-early", "counts the initial list as processed when it is taken", "random operations", "././0", onBacklog(func(b backlog) backlog { return &early{b} })),
 		mutant("replace-not-atomic", "lets other calls in between the tombstones of a Replace and its list", "linearizable", "in-order/true/0", onQueue(func(q *buffered) Queue { return &replaceTwice{q} })),
-		shardMutant("shards-by-turn", "reorders the events of a key across shards", "nothing lost, reordered or duplicated among producers", "././0/./none", func(q *sharded) Queue { return &byTurn{sharded: q} }),
+		shardMutant("shards-by-turn", "reorders the events of a key across shards", "nothing lost, reordered or duplicated among producers", "././0", func(q *sharded) Queue { return &byTurn{sharded: q} }),
 		shardMutant("released-early", "releases a shard before process has returned", "concurrent consumers", "././0", func(q *sharded) Queue { return &releasedEarly{q} }),
 	}
 }

@@ -15,7 +15,6 @@ type perKey struct {
 	keys        keys.Func
 	known       cache.KeyListerGetter
 	batchSize   int
-	latest      bool // [Latest] compaction
 	initial     *keys.InitialList
 	memory      allocator
 	queued      keys.FIFO[pending] // the keys with their deltas, in order
@@ -56,7 +55,6 @@ func newPerKey(o Options, l *keys.InitialList) *perKey {
 		keys:      keys.NewFunc(o.KeyFunction),
 		known:     o.KnownObjects,
 		batchSize: o.BatchSize,
-		latest:    o.Compaction == Latest,
 		initial:   l,
 		memory:    allocator{lend: o.HandOver == impls.Lent},
 	}
@@ -185,9 +183,6 @@ func (b *perKey) add(hash uint64, key keys.Key, i item) {
 	case fresh:
 		p.first = i
 		b.deltas++
-	case b.latest:
-		b.drop(*newest)
-		*newest = i
 	case newest.kind == deleted && i.kind == deleted:
 		// Of two consecutive deletions, the one with the final state is kept
 		// (client-go v0.37, delta_fifo.go).

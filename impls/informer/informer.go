@@ -92,10 +92,6 @@
 //     Options.InformerMetricsProvider, because client-go does not export the
 //     provider of [cache.SetInformerMetricsProvider]. The indexer sets
 //     informer_store_resource_version itself, as upstream.
-//   - A queue with Compaction merges updates: handlers do not receive the
-//     dropped ones, and may receive the deletion of an object that was never
-//     added, or an update from a deleted object to its successor instead of
-//     the deletion.
 //   - SetTransform(nil) keeps the transform that is set: factories generated
 //     before client-go v0.37 call it if they have none (kubernetes#132367).
 //   - With a queue whose Guarantees are not Versioned,

@@ -24,8 +24,8 @@ import (
 // RunDeltaFIFO tests a variant of family deltafifo. It has the checks of family queue where the contracts
 // agree, as both are client-go's cache.Queue plus Len; a condition on a check says where they do not. It
 // runs in each of its modes, with and without
-// KnownObjects, through Pop and PopBatch, with each of several capacities, owned and lent memory
-// and each compaction. A test process may skip setups with -test.run: their names are the options.
+// KnownObjects, through Pop and PopBatch, with each of several capacities, owned and lent memory.
+// A test process may skip setups with -test.run: their names are the options.
 func RunDeltaFIFO(t *testing.T, v deltafifo.Variant) {
 	run(t, v, false)
 }
@@ -106,7 +106,7 @@ func setupsOf(v deltafifo.Variant, objects bool) ([]queueSetup, error) {
 				all = append(all, s)
 			case !errors.Is(err, impls.ErrOptions):
 				return nil, fmt.Errorf("%s of %v returned %w, which does not wrap ErrOptions", v.Name, s, err)
-			case !s.known && !lent(s) && s.Compaction != deltafifo.Latest:
+			case !s.known && !lent(s):
 				return nil, fmt.Errorf("%s guarantees %v, yet New returned %w", v.Name, g, err)
 			}
 		}
@@ -137,18 +137,13 @@ func setupsOfMode(v deltafifo.Variant, g impls.Guarantees, objects bool) []queue
 	}
 	switch {
 	case !objects:
-		compactions := []deltafifo.Compaction{deltafifo.None}
-		if g.Mode == string(deltafifo.PerKey) {
-			compactions = append(compactions, deltafifo.Latest)
-		}
-		vary(&all, compactions, func(s *queueSetup, c deltafifo.Compaction) { s.Compaction = c })
 		vary(&all, []impls.Ownership{impls.Owned, impls.Lent}, func(s *queueSetup, o impls.Ownership) { s.HandOver = o })
 	case g.Consumers == impls.ManyConsumers:
 		vary(&all, []int{0, 1, 3}, func(s *queueSetup, n int) { s.Shards = n })
 	}
 	if g.Throttles == impls.ThrottlesByOption {
 		for _, s := range all {
-			if s.Capacity == 0 && s.HandOver == impls.Owned && s.Compaction == deltafifo.None {
+			if s.Capacity == 0 && s.HandOver == impls.Owned {
 				s.Throttle = true
 				all = append(all, s)
 			}
@@ -174,7 +169,7 @@ func (s queueSetup) String() string {
 	if s.objects {
 		return fmt.Sprintf("capacity=%d/shards=%d", s.Capacity, s.Shards)
 	}
-	name := fmt.Sprintf("delivery=%s/known=%t/capacity=%d/handover=%s/compaction=%s", s.Delivery, s.known, s.Capacity, s.HandOver, s.Compaction)
+	name := fmt.Sprintf("delivery=%s/known=%t/capacity=%d/handover=%s", s.Delivery, s.known, s.Capacity, s.HandOver)
 	if s.BatchSize > 0 {
 		name += fmt.Sprintf("/batchsize=%d", s.BatchSize)
 	}
@@ -216,10 +211,6 @@ func atomicLists(s queueSetup) bool { return inOrder(s) && !s.known }
 // deletesSeen: the consumer learns of every deletion. Without KnownObjects, a
 // queue with per-key delivery does not report one of a key that is not queued.
 func deletesSeen(s queueSetup) bool { return s.known || inOrder(s) }
-
-// latest: only the newest event of a key is delivered.
-func latest(s queueSetup) bool     { return s.objects || s.Compaction == deltafifo.Latest }
-func everyDelta(s queueSetup) bool { return !latest(s) }
 
 // fifo: keys are popped in the order in which they were queued.
 func fifo(s queueSetup) bool { return s.guarantees.Order != impls.OrderPerShard || s.Shards == 1 }

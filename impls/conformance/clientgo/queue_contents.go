@@ -55,9 +55,6 @@ func (m *deltaModel) add(key string, d delta) {
 	}
 	last := len(e.deltas) - 1
 	switch {
-	case last >= 0 && latest(m.queueSetup):
-		m.fold(e.deltas[last])
-		e.deltas = []delta{d}
 	case last >= 0 && d.typ == cache.Deleted && e.deltas[last].typ == cache.Deleted:
 		// Of two deletes in a row the one that has the final state is kept.
 		if _, unsure := e.deltas[last].obj.(cache.DeletedFinalStateUnknown); unsure {

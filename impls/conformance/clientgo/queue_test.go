@@ -73,16 +73,13 @@ func newSetup(knobs byte, v deltafifo.Variant, g impls.Guarantees, objects bool)
 		}
 		return s
 	}
-	s.known, s.HandOver, s.Compaction = knobs&1 != 0, impls.Owned, deltafifo.None
+	s.known, s.HandOver = knobs&1 != 0, impls.Owned
 	if upstream(s) {
 		return s
 	}
 	s.Capacity = capacities[knobs>>1&3]
 	if knobs&8 != 0 {
 		s.HandOver = impls.Lent
-	}
-	if knobs&16 != 0 && perKey(s) {
-		s.Compaction = deltafifo.Latest
 	}
 	s.BatchSize = []int{0, 2, 3, 7}[knobs>>5&3]
 	if manyAtOnce(s) {
