@@ -333,7 +333,7 @@ func (m *preparedStorm) queueComparison() familyComparison {
 	c := familyComparison{benchmark: "Queue", modes: []mode{{baseline: "clientgo-fifo"}}}
 	for _, v := range queue.Variants() {
 		c.variants = append(c.variants, variant{v.Name, v.Guarantees, func(g impls.Guarantees, k Knobs) setting {
-			opts := queue.Options{Capacity: k.Capacity, Shards: k.Shards}
+			opts := queue.Options{Shards: k.Shards}
 			return setting{opts.Label(g), func() (closer, error) { return v.New(opts) }, func() stages {
 				return &fifo{build: func() (consumable, error) { return queue.New(v.Name, opts) }}
 			}}

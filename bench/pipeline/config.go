@@ -103,8 +103,8 @@ type Config struct {
 // options, such as client-go's, is played without them, as the baseline; its labels and guarantees
 // show that. At least one variant has to take them. The tags are those of experiment.Spec.
 type Knobs struct {
-	// Capacity of the queue; producers block when it is full (default: 0, unbounded).
-	Capacity  int `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
+	// Capacity of a delta queue, and of the kubelet's channel; producers block when it is full (default: 0, unbounded).
+	Capacity  int `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)" family:"deltafifo,merge"`
 	BatchSize int `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1" family:"deltafifo"`
 	Shards    int `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)" family:"deltafifo,queue"`
 	// Throttle makes producers wait for process while two batches are queued, as client-go's RealFIFO does: yes or no (default: yes).

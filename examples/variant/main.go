@@ -22,7 +22,7 @@ var counting = queue.Variant{
 	Name:    "counting",
 	Summary: "cond with a counter of added objects",
 	Guarantees: []impls.Guarantees{{
-		Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Bounded: true,
+		Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest,
 		Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.Queue",
 	}},
 	New: func(o queue.Options) (queue.Queue, error) {

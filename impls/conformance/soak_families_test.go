@@ -184,12 +184,9 @@ func queueCells() (cells []cell) {
 	for _, v := range queue.Variants() {
 		if g := v.Guarantees[0]; !v.Baseline() {
 			cells = append(cells, keyedCell("queue/"+v.Name, g, func(rng *rand.Rand, _ *keyed) (cache.Queue, string, error) {
-				o := queue.Options{}
-				if g.Bounded {
-					o.Capacity = oneOf(rng, 0, 1, 7, 1024)
-				}
+				o := queue.Options{Shards: oneOf(rng, 0, 1)}
 				q, err := v.New(o)
-				return q, fmt.Sprintf("capacity %d", o.Capacity), err
+				return q, fmt.Sprintf("shards %d", o.Shards), err
 			}))
 		}
 	}

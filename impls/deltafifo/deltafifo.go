@@ -76,6 +76,7 @@ import (
 
 	"watchlab/impls"
 	"watchlab/impls/internal/keys"
+	"watchlab/impls/internal/ring"
 )
 
 // Queue is client-go's queue plus Len.
@@ -199,13 +200,19 @@ func (o Options) complete(l limits) (Options, error) {
 	fail := func(format string, args ...any) (Options, error) {
 		return Options{}, fmt.Errorf("%w: %s", impls.ErrOptions, fmt.Sprintf(format, args...))
 	}
-	if err := keys.CheckSizes(o.Capacity, !l.upstream, o.Shards, l.maxShards); err != nil {
+	if err := keys.CheckShards(o.Shards, l.maxShards); err != nil {
 		return Options{}, err
 	}
 	if o.Delivery == "" {
 		o.Delivery = l.deliveries[0]
 	}
 	switch {
+	case o.Capacity < 0:
+		return fail("Capacity %d is negative (0 means unbounded)", o.Capacity)
+	case o.Capacity > 0 && l.upstream:
+		return fail("Capacity %d: this variant is unbounded (allowed: 0)", o.Capacity)
+	case o.Capacity > ring.MaxCapacity:
+		return fail("Capacity %d is too large (allowed: 0 to %d)", o.Capacity, ring.MaxCapacity)
 	case o.Delivery != PerKey && o.Delivery != InOrder:
 		return fail("Delivery %q (allowed: %s, %s)", o.Delivery, PerKey, InOrder)
 	case !slices.Contains(l.deliveries, o.Delivery):

@@ -91,10 +91,9 @@ func (a *account) left(epoch uint32) {
 
 // queued is the object of a queued key. With its key it fills a cache line.
 type queued struct {
-	obj       any
-	epoch     uint32 // of the initial list that the key belongs to; 0 means none
-	placeless bool   // it came with a list and does not count against Capacity
-	held      bool   // it is in process, so that no other consumer may pop it
+	obj   any
+	epoch uint32 // of the initial list that the key belongs to; 0 means none
+	held  bool   // it is in process, so that no other consumer may pop it
 }
 
 type entry = keys.Entry[queued]
@@ -105,7 +104,6 @@ type backlog struct {
 	keys    keys.Func
 	initial *account
 	waiting keys.FIFO[queued]
-	placed  int // number of queued keys that count against Capacity
 }
 
 const (
@@ -158,18 +156,6 @@ func (b *backlog) putOne(i *item) {
 	}
 }
 
-// putWithoutRoom folds an item if it needs no capacity.
-func (b *backlog) putWithoutRoom(i *item) bool {
-	if i.kind == put {
-		key, hash, err := b.keys.Hashed(i.obj)
-		if err != nil || b.waiting.Get(hash, key) == nil {
-			return false
-		}
-	}
-	b.putOne(i)
-	return true
-}
-
 // fold folds an item that is not a list. O(1).
 func (b *backlog) fold(i *item, key keys.Key, hash uint64) {
 	if i.kind == remove {
@@ -182,9 +168,6 @@ func (b *backlog) fold(i *item, key keys.Key, hash uint64) {
 // put1 queues an object, and returns its entry and whether its key is new.
 func (b *backlog) put1(obj any, key keys.Key, hash uint64) (e *entry, fresh bool) {
 	e, fresh = b.waiting.Upsert(hash, key)
-	if fresh {
-		b.placed++
-	}
 	e.Value.obj = obj
 	return e, fresh
 }
@@ -192,21 +175,13 @@ func (b *backlog) put1(obj any, key keys.Key, hash uint64) (e *entry, fresh bool
 func (b *backlog) remove(key keys.Key, hash uint64) {
 	if e := b.waiting.Get(hash, key); e != nil {
 		b.initial.left(e.Value.epoch)
-		b.vacate(e)
 		b.waiting.Remove(e)
-	}
-}
-
-// vacate uncounts the capacity of an entry, if it uses some.
-func (b *backlog) vacate(e *entry) {
-	if !e.Value.placeless {
-		b.placed--
 	}
 }
 
 // replace drops all keys and queues the list.
 func (b *backlog) replace(r *replacement) {
-	b.clear()
+	b.waiting.Clear()
 	for i := range r.list {
 		b.list(&r.list[i])
 	}
@@ -217,15 +192,9 @@ func (b *backlog) replace(r *replacement) {
 	}
 }
 
-func (b *backlog) clear() {
-	b.waiting.Clear()
-	b.placed = 0
-}
-
-// list queues an object of a list. It uses no capacity, so that the list is never split.
+// list queues an object of a list.
 func (b *backlog) list(l *listed) *entry {
-	e, _ := b.waiting.Upsert(l.hash, l.key)
-	e.Value.obj, e.Value.placeless = l.obj, true
+	e, _ := b.put1(l.obj, l.key, l.hash)
 	return e
 }
 
@@ -234,7 +203,6 @@ func (b *backlog) list(l *listed) *entry {
 func (b *backlog) take() (obj any, epoch uint32) {
 	e := b.waiting.Front()
 	obj, epoch = e.Value.obj, e.Value.epoch
-	b.vacate(e)
 	b.waiting.Remove(e)
 	return obj, epoch
 }

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"sync"
 
 	"k8s.io/client-go/tools/cache"
@@ -13,12 +12,11 @@ import (
 // base is embedded in all variants but the baselines.
 type base struct {
 	keys    keys.Func
-	ctx     context.Context
 	initial *account
 }
 
 func newBase(o Options, name string) base {
-	return base{keys: keys.NewObjectFunc(o.KeyFunction), ctx: o.Context, initial: newAccount(name)}
+	return base{keys: keys.NewObjectFunc(o.KeyFunction), initial: newAccount(name)}
 }
 
 func (b *base) newBacklog() backlog { return backlog{keys: b.keys, initial: b.initial} }
@@ -46,7 +44,8 @@ type engine interface {
 	// take removes the next object. It waits for one, and returns false when the
 	// queue is closed and empty.
 	take() (obj any, epoch uint32, ok bool)
-	push(i item) error
+	// push does nothing after Close.
+	push(i item)
 	// settle folds all items that were pushed before.
 	settle()
 }
@@ -78,7 +77,8 @@ func (q *front) event(k kind, obj any) error {
 		return err
 	}
 	q.initial.Touch()
-	return q.engine.push(item{obj, k})
+	q.engine.push(item{obj, k})
+	return nil
 }
 
 // Replace drops all queued keys and queues the list; of several objects with one
@@ -89,9 +89,7 @@ func (q *front) Replace(list []any, _ string) error {
 		return err
 	}
 	r.first = q.initial.Claim()
-	if err := q.engine.push(item{r, replace}); err != nil {
-		return err
-	}
+	q.engine.push(item{r, replace})
 	q.engine.settle()
 	return nil
 }
@@ -105,11 +103,11 @@ func ownVariant(name, summary string, consumers impls.Consumers, build func(Opti
 		Name:    name,
 		Summary: summary,
 		Guarantees: []impls.Guarantees{{
-			Order: order, Coalesces: impls.CoalesceLatest, Bounded: true,
+			Order: order, Coalesces: impls.CoalesceLatest,
 			Consumers: consumers, Unlocked: true, Throttles: impls.ThrottlesNever, DropIn: "cache.Queue",
 		}},
 		New: func(o Options) (Queue, error) {
-			o, err := o.complete(true, maxShards)
+			o, err := o.complete(maxShards)
 			if err != nil {
 				return nil, err
 			}

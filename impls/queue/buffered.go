@@ -1,9 +1,7 @@
 package queue
 
 import (
-	"cmp"
 	"errors"
-	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -26,21 +24,12 @@ type inbox = ring.Queue[item]
 //
 // The inbox is short. Behind a slow handler, memory grows with the number of keys
 // and not of events. A producer that finds the inbox full merges half of it and
-// leaves the other half to the consumer.
-//
-// # Capacity
-//
-// An item uses a slot of the inbox. A queued key uses one of Capacity, unless it
-// came with a list. The slots of merged items stay in use as far as queued keys
-// need them; the others are freed. So Capacity may be much larger than the inbox.
+// leaves the other half to the consumer. The slots of merged items are freed many
+// at a time, so that a producer finds room for many items.
 type buffered struct {
 	front
 	inbox  inbox // safe for all producers; only the holder of owner takes from it
 	closed atomic.Bool
-	// size is the number of slots of the inbox. slack is Capacity minus size.
-	// step is the number of slots that are freed at a time: an unbounded queue
-	// frees many, so that a woken producer finds room for many items.
-	size, slack, step int
 
 	yielder ring.Yielder
 
@@ -63,17 +52,13 @@ const (
 	inboxSize = 8192
 )
 
-// newBuffered returns a queue with the inbox that newInbox makes.
-func newBuffered(o Options, name string, newInbox func(size int) inbox) *buffered {
-	size := min(cmp.Or(o.Capacity, inboxSize), inboxSize)
-	q := &buffered{front: front{base: newBase(o, name)}, inbox: newInbox(size), size: size, slack: o.Capacity - size, step: 1}
+// newBuffered returns a queue with an inbox for inboxSize items.
+func newBuffered(o Options, name string, in inbox) *buffered {
+	q := &buffered{front: front{base: newBase(o, name)}, inbox: in}
 	q.engine = q
 	q.backlog = q.newBacklog()
 	q.back.L = &q.owner
 	q.yielder.Init()
-	if o.Capacity == 0 {
-		q.slack, q.step = math.MaxInt, size/2
-	}
 	return q
 }
 
@@ -83,44 +68,22 @@ func (q *buffered) settle() {
 	q.foldAllBut(0)
 }
 
-func (q *buffered) push(i item) error {
+func (q *buffered) push(i item) {
 	err := q.inbox.TryPush(i)
 	if err == nil {
 		q.yielder.Yield()
-		return nil
+	} else if errors.Is(err, ring.ErrFull) {
+		q.pushFull(i)
 	}
-	if errors.Is(err, ring.ErrFull) {
-		err = q.pushFull(&i)
-	}
-	if errors.Is(err, ring.ErrFull) {
-		err = q.inbox.Push(q.ctx, i)
-	}
-	if errors.Is(err, ring.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
-// pushFull is push for a full inbox. It folds to make room; if that is not enough, it
-// folds an item that needs no room. Otherwise it returns [ring.ErrFull].
-func (q *buffered) pushFull(i *item) error {
+// pushFull is push for a full inbox. It folds to make room.
+func (q *buffered) pushFull(i item) {
 	q.owner.Lock()
 	defer q.owner.Unlock()
-	for leave := q.size / 2; ; leave = 0 {
-		q.foldAllBut(leave)
-		if err := q.inbox.TryPush(*i); !errors.Is(err, ring.ErrFull) {
-			return err
-		}
-		if q.inbox.Len() == 0 && !q.away {
-			break // This producer's earlier items are in the backlog.
-		}
+	for q.foldAllBut(inboxSize / 2); errors.Is(q.inbox.TryPush(i), ring.ErrFull); q.foldAllBut(0) {
 		q.yield() // Others are about to publish their items.
 	}
-	if !q.backlog.putWithoutRoom(i) {
-		return ring.ErrFull
-	}
-	q.release()
-	return nil
 }
 
 // yield lets producers publish the positions that they have claimed. The caller holds owner.
@@ -161,12 +124,11 @@ func (q *buffered) fold(n int) int {
 	return n
 }
 
-// release gives back the slots of the inbox that are not needed for queued keys.
-// The caller holds owner.
+// release gives back the slots of the inbox, if they are many. The caller holds owner.
 func (q *buffered) release() {
-	if n := q.held - max(0, q.backlog.placed-q.slack); n >= q.step {
-		q.inbox.Release(n)
-		q.held -= n
+	if q.held >= inboxSize/2 {
+		q.inbox.Release(q.held)
+		q.held = 0
 	}
 }
 
@@ -203,7 +165,6 @@ func (q *buffered) take() (obj any, epoch uint32, ok bool) {
 		q.foldAll()
 		if q.backlog.len() > 0 {
 			obj, epoch = q.backlog.take()
-			q.release()
 			q.yielder.Took(1)
 			return obj, epoch, true
 		}

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"errors"
 	"runtime"
 	"slices"
@@ -53,10 +52,8 @@ func (l *heldUp) Wait() error {
 func TestProducerHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &heldUp{after: 1, filled: make(chan struct{})}
-		q := newBuffered(Options{}, "ring", func(size int) inbox {
-			l.inbox = ring.NewLockFree[item](size)
-			return l
-		})
+		l.inbox = ring.NewLockFree[item](inboxSize)
+		q := newBuffered(Options{}, "ring", l)
 		object := func(name, rv string) *metav1.ObjectMeta { return &metav1.ObjectMeta{Name: name, ResourceVersion: rv} }
 		for _, o := range []*metav1.ObjectMeta{object("a", "1"), object("b", "2"), object("a", "3")} {
 			if err := q.Update(o); err != nil {
@@ -91,42 +88,6 @@ func TestProducerHeldUp(t *testing.T) {
 			t.Errorf("popped %v, want %v", got, want)
 		}
 	})
-}
-
-// TestCapacityBeyondTheLine: Capacity may exceed the size of the inbox.
-func TestCapacityBeyondTheLine(t *testing.T) {
-	canceled, cancel := context.WithCancel(context.Background())
-	cancel()
-	const capacity = 3*inboxSize + 5
-	q, err := New("ring", Options{Capacity: capacity, Context: canceled})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := 0
-	add := func() error {
-		key++
-		var name [4]byte
-		for i := range name {
-			name[i] = 'a' + byte(key>>(5*i)&31)
-		}
-		return q.Add(&metav1.ObjectMeta{Name: string(name[:])})
-	}
-	for round := range 3 {
-		for q.Len() < capacity {
-			if err := add(); err != nil {
-				t.Fatalf("round %d: with %d of %d keys waiting, Add returned %v", round, q.Len(), capacity, err)
-			}
-		}
-		if err := add(); err == nil {
-			t.Fatalf("round %d: a key was accepted beyond the capacity", round)
-		}
-		for range 1 + round*inboxSize {
-			if _, err := q.Pop(func(any, bool) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	q.Close()
 }
 
 // TestLineIsShort: behind a slow handler, many updates of few keys use the memory of few keys.
@@ -164,46 +125,4 @@ func TestLineIsShort(t *testing.T) {
 		t.Errorf("%d keys wait, want %d", n, len(objects))
 	}
 	q.Close()
-}
-
-// unpublished is an inbox in which a producer has claimed a position and publishes it late.
-type unpublished struct {
-	inbox
-
-	looks int // how often the consumer's end finds nothing
-}
-
-func (l *unpublished) TakeBatch(dst []item) int {
-	if l.looks > 0 {
-		l.looks--
-		return 0
-	}
-	return l.inbox.TakeBatch(dst)
-}
-
-// TestUpdateOfFullQueue: an update and a deletion of a queued key do not wait for room, though the
-// position before them is not published.
-func TestUpdateOfFullQueue(t *testing.T) {
-	canceled, cancel := context.WithCancel(context.Background())
-	cancel()
-	object := func(name, rv string) *metav1.ObjectMeta { return &metav1.ObjectMeta{Name: name, ResourceVersion: rv} }
-	for name, call := range map[string]func(q Queue) error{
-		"Update":  func(q Queue) error { return q.Update(object("a", "3")) },
-		"Delete":  func(q Queue) error { return q.Delete(object("b", "3")) },
-		"Replace": func(q Queue) error { return q.Replace([]any{object("c", "3")}, "") },
-	} {
-		l := new(unpublished)
-		q := newBuffered(Options{Capacity: 2, Context: canceled}, "ring", func(size int) inbox {
-			l.inbox = ring.NewLockFree[item](size)
-			return l
-		})
-		if err := errors.Join(q.Add(object("a", "1")), q.Add(object("b", "2"))); err != nil {
-			t.Fatal(err)
-		}
-		l.looks = 10
-		if err := call(q); err != nil {
-			t.Errorf("%s of a full queue that needs no room returned %v", name, err)
-		}
-		q.Close()
-	}
 }

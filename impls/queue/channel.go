@@ -19,17 +19,8 @@ func channelVariant() Variant {
 // queue that is not closed keeps its goroutine.
 type channel struct {
 	front
-	slots   ring.Slots
-	mail    *ring.Mailbox[letter, answer]
+	mail    *ring.Mailbox[item, answer]
 	answers chan answer // used by the consumer
-}
-
-// letter is an item for the owner.
-type letter struct {
-	item
-	// folded is set by a producer that found the queue full. The owner sends true
-	// if it has folded the item, which needs no capacity.
-	folded chan bool
 }
 
 // answer is the answer to a question. Without ok it says that the queue is closed and empty.
@@ -45,11 +36,10 @@ const channelSize = 4096 // enough that a producer seldom waits for the owner to
 func newChannel(o Options) *channel {
 	q := &channel{
 		front:   front{base: newBase(o, "channel")},
-		mail:    ring.NewMailbox[letter, answer](channelSize),
+		mail:    ring.NewMailbox[item, answer](channelSize),
 		answers: make(chan answer, 1),
 	}
 	q.engine = q
-	q.slots.Init(o.Capacity)
 	go q.mail.Own(&owner{channel: q, backlog: q.newBacklog()})
 	return q
 }
@@ -63,7 +53,7 @@ type owner struct {
 }
 
 // Receive implements [ring.State].
-func (w *owner) Receive(first letter, n int, more <-chan letter) {
+func (w *owner) Receive(first item, n int, more <-chan item) {
 	w.add(first)
 	for range n {
 		w.add(<-more)
@@ -71,35 +61,18 @@ func (w *owner) Receive(first letter, n int, more <-chan letter) {
 	w.fold()
 }
 
-func (w *owner) add(l letter) {
-	if l.folded != nil {
-		w.fold()
-		l.folded <- w.squeeze(&l.item)
-		return
-	}
+func (w *owner) add(i item) {
 	if w.n == chunk {
 		w.fold()
 	}
-	w.buf[w.n] = l.item
+	w.buf[w.n] = i
 	w.n++
 }
 
 func (w *owner) fold() {
-	before := w.backlog.placed
 	w.backlog.put(w.buf[:w.n])
 	clear(w.buf[:w.n])
-	w.slots.Give(before + w.n - w.backlog.placed)
 	w.n = 0
-}
-
-// squeeze folds an item of a full queue, if it needs no room.
-func (w *owner) squeeze(i *item) bool {
-	before := w.backlog.placed
-	if !w.backlog.putWithoutRoom(i) {
-		return false
-	}
-	w.slots.Give(before - w.backlog.placed)
-	return true
 }
 
 // Enough implements [ring.State]. A key is popped with its newest object, which may
@@ -114,30 +87,12 @@ func (w *owner) Answer(q ring.Question) (a answer, ok bool) {
 	case w.backlog.len() == 0:
 		return answer{}, false
 	}
-	before := w.backlog.placed
 	a.obj, a.epoch = w.backlog.take()
 	a.ok = true
-	w.slots.Give(before - w.backlog.placed)
 	return a, true
 }
 
-// push implements [engine]. It waits for room if the item needs some.
-func (q *channel) push(i item) error {
-	if !q.slots.TryTake() {
-		folded := make(chan bool, 1)
-		if !q.mail.Send(letter{i, folded}) {
-			return nil
-		}
-		if <-folded {
-			return nil
-		}
-		if err := q.slots.Take(q.ctx); err != nil {
-			return err
-		}
-	}
-	q.mail.Send(letter{item: i})
-	return nil
-}
+func (q *channel) push(i item) { q.mail.Send(i) }
 
 // settle waits until the owner has folded all sent items.
 func (q *channel) settle() { q.Len() }
@@ -149,10 +104,7 @@ func (q *channel) take() (obj any, epoch uint32, ok bool) {
 	return a.obj, a.epoch, a.ok
 }
 
-func (q *channel) Close() {
-	q.mail.Close()
-	q.slots.Close()
-}
+func (q *channel) Close() { q.mail.Close() }
 
 func (q *channel) IsClosed() bool { return q.mail.Closed() }
 

@@ -17,7 +17,7 @@ func clientgoFIFO() Variant {
 			Consumers: impls.OneConsumer, Throttles: impls.Throttles, DropIn: "cache.Queue",
 		}},
 		New: func(o Options) (Queue, error) {
-			o, err := o.complete(false, 1)
+			o, err := o.complete(1)
 			if err != nil {
 				return nil, err
 			}

@@ -12,6 +12,6 @@ import (
 func condVariant() Variant {
 	return ownVariant("cond", "mutex and condition variable: producers append to blocks, the consumer folds, many events at a time",
 		impls.OneConsumer, func(o Options) (Queue, error) {
-			return newBuffered(o, "cond", func(size int) inbox { return ring.NewLocked[item](size) }), nil
+			return newBuffered(o, "cond", ring.NewLocked[item](inboxSize)), nil
 		})
 }

@@ -32,7 +32,7 @@ func Mutants() []Mutant {
 func mutant(name, broken, check string, of Variant, build func(Options) Queue) Mutant {
 	return Mutant{
 		Variant: Variant{Name: name, Summary: broken, Guarantees: of.Guarantees, New: func(o Options) (Queue, error) {
-			o, err := o.complete(true, MaxShards)
+			o, err := o.complete(MaxShards)
 			if err != nil {
 				return nil, err
 			}
@@ -47,7 +47,7 @@ type stale struct{ *buffered }
 
 func newStale(o Options) Queue {
 	o.Shards = 0
-	return stale{newBuffered(o, "ring", func(size int) inbox { return ring.NewLockFree[item](size) })}
+	return stale{newBuffered(o, "ring", ring.NewLockFree[item](inboxSize))}
 }
 
 func (q stale) Pop(process cache.PopProcessFunc) (any, error) {
@@ -64,7 +64,6 @@ func (q stale) Pop(process cache.PopProcessFunc) (any, error) {
 		return obj, process(obj, !q.initial.HasSynced())
 	}
 	obj, epoch := q.backlog.take()
-	q.release()
 	q.owner.Unlock()
 	defer q.initial.left(epoch)
 	return obj, process(obj, !q.initial.HasSynced())
@@ -82,8 +81,7 @@ func (q tornReplace) Replace(list []any, _ string) error {
 	for i := range q.shards {
 		s := &q.shards[i]
 		s.mu.Lock()
-		q.slots.Give(s.backlog.placed)
-		s.backlog.clear()
+		s.backlog.waiting.Clear()
 		s.held = 0
 		for j := range r.list {
 			if q.shardOf(r.list[j].hash) == i {

@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,26 +13,19 @@ import (
 	"watchlab/impls/queue"
 )
 
-// each runs a test on each variant, unbounded and, where it can be, bounded.
+// each runs a test on each variant.
 func each(t *testing.T, test func(t *testing.T, build func(cache.KeyFunc) queue.Queue)) {
-	ended, end := context.WithCancel(t.Context())
-	end()
 	for _, v := range queue.Variants() {
-		for _, capacity := range []int{0, 3} {
-			if capacity > 0 && !v.Guarantees[0].Bounded {
-				continue
-			}
-			t.Run(fmt.Sprintf("impl=%s/capacity=%d", v.Name, capacity), func(t *testing.T) {
-				test(t, func(f cache.KeyFunc) queue.Queue {
-					q, err := v.New(queue.Options{KeyFunction: f, Capacity: capacity, Context: ended})
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(q.Close)
-					return q
-				})
+		t.Run("impl="+v.Name, func(t *testing.T) {
+			test(t, func(f cache.KeyFunc) queue.Queue {
+				q, err := v.New(queue.Options{KeyFunction: f})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(q.Close)
+				return q
 			})
-		}
+		})
 	}
 }
 

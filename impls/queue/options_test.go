@@ -17,9 +17,6 @@ func TestOptions(t *testing.T) {
 		says string
 	}{
 		{"nobody", queue.Options{}, impls.ErrUnknownVariant, `queue: unknown variant "nobody" (have clientgo-fifo, cond`},
-		{"cond", queue.Options{Capacity: -1}, impls.ErrOptions, "queue cond: invalid options: Capacity -1 is negative (0 means unbounded)"},
-		{"ring", queue.Options{Capacity: 1<<24 + 1}, impls.ErrOptions, "Capacity 16777217 is too large (allowed: 0 to 16777216)"},
-		{"clientgo-fifo", queue.Options{Capacity: 10}, impls.ErrOptions, "Capacity 10: this variant is unbounded (allowed: 0)"},
 		{"clientgo-fifo", queue.Options{Shards: 4}, impls.ErrOptions, "Shards 4: this variant has one part (allowed: 0, 1)"},
 		{"channel", queue.Options{Shards: 2}, impls.ErrOptions, "Shards 2: this variant has one part (allowed: 0, 1)"},
 		{"sharded", queue.Options{Shards: 65}, impls.ErrOptions, "Shards 65 is too large (allowed: 0 to 64)"},

@@ -2,7 +2,7 @@
 // contract, its options and the variants.
 //
 // The contract is client-go's [cache.Queue] (v0.37) plus Len, with the semantics of [cache.FIFO]. A
-// key is queued at most once, and Pop returns its newest object. Delete removes the object from the
+// key is queued at most once, and Pop returns its newest object: memory is bounded by the keys. Delete removes the object from the
 // queue, so consumers never receive a deletion. Replace drops all queued keys and queues its list.
 // Resync does nothing, because every object that it would add is queued already.
 //
@@ -23,8 +23,8 @@
 //     The deletion of a key of the list may show only at the next Pop or Len.
 //   - After Close, queued keys are still popped. Then Pop returns
 //     [cache.ErrFIFOClosed]. Close unblocks waiting callers. Producer calls after
-//     Close, and those that wait for room at Close, return nil and have no effect:
-//     a Reflector logs the object of a failed call. Upstream still queues objects.
+//     Close return nil and have no effect: a Reflector logs the object of a failed
+//     call. Upstream still queues objects.
 //   - A panic of process leaves the queue usable.
 //   - The queue holds no object that it has handed over, merged or dropped, and
 //     not the slice of a Replace.
@@ -49,9 +49,6 @@
 package queue
 
 import (
-	"cmp"
-	"context"
-
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
@@ -74,22 +71,11 @@ type Options struct {
 	// KeyFunction returns the key of an object; nil means [cache.MetaNamespaceKeyFunc]. It must be
 	// deterministic and safe for concurrent use.
 	KeyFunction cache.KeyFunc
-	// Capacity is the maximum number of queued keys; 0 means unbounded. Keys of a Replace do not
-	// count. Only a call that adds a new key blocks when the queue is full: an update of a queued
-	// key, Delete and Replace never block. A blocked call returns when there is room, when Context
-	// ends (with its error), or when the queue is closed (with nil). In the last two cases
-	// nothing was queued. process must not add new keys to a bounded queue: no other
-	// goroutine makes room.
-	Capacity int
-	// Context ends the waits of producers for room; nil never ends. Producers
-	// ignore it while there is room.
-	Context context.Context
-	Shards  int // at most [MaxShards]; 0 means the variant's default
+	Shards      int // at most [MaxShards]; 0 means the variant's default
 }
 
 // Label returns the guarantees of a mode as the options change them.
 func (o Options) Label(g impls.Guarantees) impls.Guarantees {
-	g.Bounded = o.Capacity > 0
 	if o.Shards == 1 {
 		g.Order = impls.OrderPerKey
 	}
@@ -120,13 +106,12 @@ func Variants() []Variant { return registry.Variants() }
 func New(name string, opts Options) (Queue, error) { return registry.New(name, opts) }
 
 // complete checks the options of a variant and sets the defaults.
-func (o Options) complete(bounded bool, maxShards int) (Options, error) {
-	if err := keys.CheckSizes(o.Capacity, bounded, o.Shards, maxShards); err != nil {
+func (o Options) complete(maxShards int) (Options, error) {
+	if err := keys.CheckShards(o.Shards, maxShards); err != nil {
 		return Options{}, err
 	}
 	if o.KeyFunction == nil {
 		o.KeyFunction = cache.MetaNamespaceKeyFunc
 	}
-	o.Context = cmp.Or(o.Context, context.Background())
 	return o, nil
 }

@@ -10,11 +10,11 @@ import (
 // the backlog and merges. See [ring.LockFree] for the ring and its ordering argument, and [buffered]
 // for the rest.
 //
-// The ring is bounded for every Capacity. An unbounded one would grow with the number of events and
+// The ring is bounded. An unbounded one would grow with the number of events and
 // not of keys.
 func ringVariant() Variant {
 	return ownVariant("ring", "lock-free ring from many producers; the consumer folds, many events at a time",
 		impls.OneConsumer, func(o Options) (Queue, error) {
-			return newBuffered(o, "ring", func(size int) inbox { return ring.NewLockFree[item](size) }), nil
+			return newBuffered(o, "ring", ring.NewLockFree[item](inboxSize)), nil
 		})
 }

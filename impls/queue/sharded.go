@@ -34,7 +34,6 @@ func shardedVariant() Variant {
 // nothing and receives the next.
 type sharded struct {
 	base
-	slots  ring.Slots
 	shards []shard
 	ready  ring.Ready[int] // the numbers of the shards that have a key that may be popped
 	closed atomic.Bool
@@ -66,7 +65,6 @@ func newSharded(o Options) *sharded {
 	for i := range q.shards {
 		q.shards[i].backlog = q.newBacklog()
 	}
-	q.slots.Init(o.Capacity)
 	q.ready.Init(n)
 	return q
 }
@@ -85,31 +83,17 @@ func (q *sharded) Add(obj any) error {
 	}
 	i := q.shardOf(hash)
 	s := &q.shards[i]
-	for waited := false; ; waited = true {
-		s.mu.Lock()
-		if q.closed.Load() {
-			s.mu.Unlock()
-			return nil
-		}
-		q.initial.Touch()
-		waits := q.slots.Bounded() && s.backlog.waiting.Get(hash, key) != nil
-		if waits || q.slots.TryTake() {
-			e, fresh := s.backlog.put1(obj, key, hash)
-			if fresh {
-				s.hold(e)
-				q.announce(i)
-			}
-			s.mu.Unlock()
-			if waits && waited {
-				q.slots.Wake(1)
-			}
-			return nil
-		}
-		s.mu.Unlock()
-		if err := q.slots.Wait(q.ctx); err != nil {
-			return err
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q.closed.Load() {
+		return nil
 	}
+	q.initial.Touch()
+	if e, fresh := s.backlog.put1(obj, key, hash); fresh {
+		s.hold(e)
+		q.announce(i)
+	}
+	return nil
 }
 
 func (q *sharded) Update(obj any) error { return q.Add(obj) }
@@ -132,9 +116,7 @@ func (q *sharded) Delete(obj any) error {
 		if e.Value.held {
 			s.held--
 		}
-		before := s.backlog.placed
 		s.backlog.remove(key, hash)
-		q.slots.Give(before - s.backlog.placed)
 	}
 	return nil
 }
@@ -151,11 +133,9 @@ func (q *sharded) Replace(list []any, _ string) error {
 		return nil
 	}
 	first := q.initial.Claim()
-	placed := 0
 	for i := range q.shards {
 		s := &q.shards[i]
-		placed += s.backlog.placed
-		s.backlog.clear()
+		s.backlog.waiting.Clear()
 		s.held = 0
 	}
 	for i := range r.list {
@@ -175,7 +155,6 @@ func (q *sharded) Replace(list []any, _ string) error {
 		}
 		q.announce(i)
 	}
-	q.slots.Give(placed)
 	return nil
 }
 
@@ -234,7 +213,6 @@ func (q *sharded) takeFrom(i int) (e entry, ok bool) {
 		return entry{}, false
 	}
 	e = s.backlog.waiting.Take(isHeld)
-	s.backlog.vacate(&e)
 	s.inProcess = append(s.inProcess, hashedKey{e.Key, e.Hash})
 	q.announce(i)
 	if q.closed.Load() && s.backlog.len() == 0 {
@@ -248,9 +226,6 @@ func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
 	e, i, ok := q.take()
 	if !ok {
 		return nil, cache.ErrFIFOClosed
-	}
-	if !e.Value.placeless {
-		q.slots.Give(1)
 	}
 	defer q.done(i, &e)
 	return e.Value.obj, process(e.Value.obj, !q.initial.HasSynced())
@@ -276,11 +251,6 @@ func (q *sharded) done(i int, e *entry) {
 }
 
 func (q *sharded) Close() {
-	q.closeShards()
-	q.slots.Close()
-}
-
-func (q *sharded) closeShards() {
 	q.lockAll()
 	defer q.unlockAll()
 	if q.closed.Swap(true) {

@@ -30,8 +30,7 @@ func RunDeltaFIFO(t *testing.T, v deltafifo.Variant) {
 	run(t, v, false)
 }
 
-// RunQueue tests a variant of family queue, with each of several capacities and
-// numbers of shards that it supports.
+// RunQueue tests a variant of family queue, with each of several numbers of shards that it supports.
 func RunQueue(t *testing.T, v queue.Variant) {
 	g := v.Guarantees[0]
 	if g.Coalesces != impls.CoalesceLatest {
@@ -46,7 +45,7 @@ func adapt(v queue.Variant) deltafifo.Variant {
 	return deltafifo.Variant{
 		Name: v.Name, Upstream: v.Upstream, Guarantees: v.Guarantees,
 		New: func(o deltafifo.Options) (deltafifo.Queue, error) {
-			return v.New(queue.Options{KeyFunction: o.KeyFunction, Capacity: o.Capacity, Context: o.Context, Shards: o.Shards})
+			return v.New(queue.Options{KeyFunction: o.KeyFunction, Shards: o.Shards})
 		},
 	}
 }
@@ -129,14 +128,12 @@ func setupsOfMode(v deltafifo.Variant, g impls.Guarantees, objects bool) []queue
 		Options: deltafifo.Options{Delivery: deltafifo.Delivery(g.Mode)},
 		objects: objects, variant: v, guarantees: g, path: byPop,
 	}}
-	if !objects {
-		vary(&all, []bool{false, true}, func(s *queueSetup, known bool) { s.known = known })
-	}
-	if g.Bounded {
-		vary(&all, capacities, func(s *queueSetup, n int) { s.Capacity = n })
-	}
 	switch {
 	case !objects:
+		vary(&all, []bool{false, true}, func(s *queueSetup, known bool) { s.known = known })
+		if g.Bounded {
+			vary(&all, capacities, func(s *queueSetup, n int) { s.Capacity = n })
+		}
 		vary(&all, []impls.Ownership{impls.Owned, impls.Lent}, func(s *queueSetup, o impls.Ownership) { s.HandOver = o })
 	case g.Consumers == impls.ManyConsumers:
 		vary(&all, []int{0, 1, 3}, func(s *queueSetup, n int) { s.Shards = n })
@@ -167,7 +164,7 @@ func vary[T any](all *[]queueSetup, values []T, set func(*queueSetup, T)) {
 // String returns the options as the name of a subtest.
 func (s queueSetup) String() string {
 	if s.objects {
-		return fmt.Sprintf("capacity=%d/shards=%d", s.Capacity, s.Shards)
+		return fmt.Sprintf("shards=%d", s.Shards)
 	}
 	name := fmt.Sprintf("delivery=%s/known=%t/capacity=%d/handover=%s", s.Delivery, s.known, s.Capacity, s.HandOver)
 	if s.BatchSize > 0 {

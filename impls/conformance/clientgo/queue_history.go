@@ -85,13 +85,8 @@ func describe(in, out any) string {
 }
 
 // linearizableSetup leaves out upstream's RealFIFO, which calls process of several consumers at
-// once where it unlocks, and capacities that a short history does not reach.
-func linearizableSetup(s queueSetup) bool {
-	if s.objects {
-		return s.Capacity <= 7
-	}
-	return ours(s) || perKey(s)
-}
+// once where it unlocks.
+func linearizableSetup(s queueSetup) bool { return s.objects || ours(s) || perKey(s) }
 
 // linearizableQueue checks small histories of three producers, Replace, Resync,
 // bookmarks, Close and the end of the context, and one or several consumers.

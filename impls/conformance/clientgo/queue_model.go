@@ -77,7 +77,7 @@ func (m *modelBase) refused(err error, full bool) (bool, error) {
 	case err == nil:
 		return m.closed && ours(m.queueSetup), nil
 	case errors.Is(err, context.Canceled) && m.canceled && bounded(m.queueSetup) &&
-		(m.concurrent || full && (m.objects || !m.closed)):
+		(m.concurrent || full && !m.closed):
 		return true, nil
 	}
 	return true, fmt.Errorf("refused with %w: closed=%t, canceled=%t, full=%t", err, m.closed, m.canceled, full)

@@ -26,7 +26,6 @@ type queuedKey struct {
 	key         string
 	version     int
 	epoch, list int  // of the list that brought it, if any
-	placed      bool // it uses capacity
 	loose       bool // it was deleted before, so that its position is open
 }
 
@@ -48,10 +47,10 @@ func (m *objectModel) clone() queueModel {
 func (m *objectModel) String() string {
 	var b strings.Builder
 	for _, w := range m.queued {
-		fmt.Fprintf(&b, "%s@%d e%d l%d %t %t, ", w.key, w.version, w.epoch, w.list, w.placed, w.loose)
+		fmt.Fprintf(&b, "%s@%d e%d l%d %t, ", w.key, w.version, w.epoch, w.list, w.loose)
 	}
-	fmt.Fprintf(&b, "process %v, deleted %v, begun %t, synced %t, left %d of list %d, closed %t, canceled %t",
-		m.process, slices.Sorted(maps.Keys(m.deleted)), m.begun, m.synced, m.left, m.epoch, m.closed, m.canceled)
+	fmt.Fprintf(&b, "process %v, deleted %v, begun %t, synced %t, left %d of list %d, closed %t",
+		m.process, slices.Sorted(maps.Keys(m.deleted)), m.begun, m.synced, m.left, m.epoch, m.closed)
 	return b.String()
 }
 
@@ -61,26 +60,10 @@ func (m *objectModel) find(key string) int {
 	return slices.IndexFunc(m.queued, func(w queuedKey) bool { return w.key == key })
 }
 
-// full reports whether a new key has to wait for room.
-func (m *objectModel) full() bool {
-	placed := 0
-	for _, w := range m.queued {
-		if w.placed {
-			placed++
-		}
-	}
-	return bounded(m.queueSetup) && placed >= m.Capacity
-}
-
-// refused is that of the base, for a call that may need room.
-func (m *objectModel) refused(err error, needsRoom bool) (bool, error) {
-	full := needsRoom && m.full()
-	if err == nil && full && !m.closed {
-		return false, fmt.Errorf("accepted with %d keys queued", m.len())
-	}
-	// Whether a refused call counts as the first is open.
-	m.uncertain = m.uncertain || (err != nil || m.closed) && !m.begun
-	return m.modelBase.refused(err, full)
+// refused is that of the base. Whether a call after Close counts as the first is open.
+func (m *objectModel) refused(err error) (bool, error) {
+	m.uncertain = m.uncertain || m.closed && !m.begun
+	return m.modelBase.refused(err, false)
 }
 
 func (m *objectModel) call(d cache.Delta, err error) error {
@@ -94,7 +77,7 @@ func (m *objectModel) call(d cache.Delta, err error) error {
 	}
 	key := keyOf(d.Object)
 	at := m.find(key)
-	if refused, unexpected := m.refused(err, d.Type != cache.Deleted && at < 0); refused || unexpected != nil {
+	if refused, unexpected := m.refused(err); refused || unexpected != nil {
 		return unexpected
 	}
 	m.begin()
@@ -102,7 +85,7 @@ func (m *objectModel) call(d cache.Delta, err error) error {
 	case d.Type != cache.Deleted && at >= 0:
 		m.queued[at].version = version(d.Object)
 	case d.Type != cache.Deleted:
-		m.queued = append(m.queued, queuedKey{key: key, version: version(d.Object), placed: true, loose: m.deleted[key]})
+		m.queued = append(m.queued, queuedKey{key: key, version: version(d.Object), loose: m.deleted[key]})
 	case at >= 0:
 		epoch := m.queued[at].epoch
 		m.queued = slices.Delete(m.queued, at, at+1)
@@ -123,7 +106,7 @@ func (m *objectModel) leave(epoch int) {
 }
 
 func (m *objectModel) replace(list []any, err error) error {
-	if refused, unexpected := m.refused(err, false); refused || unexpected != nil {
+	if refused, unexpected := m.refused(err); refused || unexpected != nil {
 		return unexpected
 	}
 	epoch := 0

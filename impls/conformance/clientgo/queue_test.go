@@ -65,9 +65,6 @@ func newSetup(knobs byte, v deltafifo.Variant, g impls.Guarantees, objects bool)
 	s := queueSetup{variant: v, guarantees: g, objects: objects, path: byPop}
 	s.Delivery = deltafifo.Delivery(g.Mode)
 	if objects {
-		if g.Bounded {
-			s.Capacity = capacities[knobs&3]
-		}
 		if manyAtOnce(s) {
 			s.Shards = []int{0, 1, 2, 64}[knobs>>2&3]
 		}

@@ -3,7 +3,7 @@
 //   - [Key] is a client-go key without a joined string.
 //   - [FIFO] queues each key at most once.
 //   - [InitialList] implements HasSynced.
-//   - [CheckSizes] checks a capacity and a number of shards.
+//   - [CheckShards] checks a number of shards.
 //   - [UpstreamLen] returns the length of a baseline.
 //
 // client-go's keys are strings, "namespace/name" or "name", whose construction
@@ -25,7 +25,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/ring"
 )
 
 // Key is a key split at its first slash. Namespace is empty if the string has no
@@ -286,18 +285,11 @@ func UpstreamLen(queue any) (func() int, error) {
 	}, nil
 }
 
-// CheckSizes checks the capacity of a queue, of which 0 means unbounded, and its number of shards, of
-// which 0 means the variant's default. An unbounded variant allows no other capacity. The error wraps
-// [impls.ErrOptions].
-func CheckSizes(capacity int, bounded bool, shards, maxShards int) error {
+// CheckShards checks the number of shards of a queue, of which 0 means the variant's default. The error
+// wraps [impls.ErrOptions].
+func CheckShards(shards, maxShards int) error {
 	var says string
 	switch {
-	case capacity < 0:
-		says = fmt.Sprintf("Capacity %d is negative (0 means unbounded)", capacity)
-	case capacity > 0 && !bounded:
-		says = fmt.Sprintf("Capacity %d: this variant is unbounded (allowed: 0)", capacity)
-	case capacity > ring.MaxCapacity:
-		says = fmt.Sprintf("Capacity %d is too large (allowed: 0 to %d)", capacity, ring.MaxCapacity)
 	case shards < 0:
 		says = fmt.Sprintf("Shards %d is negative (0 leaves it to the variant)", shards)
 	case shards > maxShards && maxShards == 1:
