@@ -1,7 +1,6 @@
 package deltafifo
 
 import (
-	"context"
 	"sync"
 
 	"k8s.io/client-go/tools/cache"
@@ -12,11 +11,10 @@ import (
 
 // base is embedded in all variants but the baselines.
 type base struct {
-	keys        keys.Func // keys, known, transformer and ctx are those of [Options]
+	keys        keys.Func // keys, known and transformer are those of [Options]
 	known       cache.KeyListerGetter
 	transformer cache.TransformFunc
 	initial     *keys.InitialList
-	ctx         context.Context
 	atomicLists bool // Replace and Resync are one delta each (in-order, without KnownObjects)
 	perKey      bool // delivery is per key
 	lend        bool // process borrows its slices ([impls.Lent])
@@ -28,7 +26,6 @@ func newBase(o Options, name string) base {
 		known:       o.KnownObjects,
 		transformer: o.Transformer,
 		initial:     keys.NewInitialList(name),
-		ctx:         o.Context,
 		atomicLists: o.Delivery == InOrder && o.KnownObjects == nil,
 		perKey:      o.Delivery == PerKey,
 		lend:        o.HandOver == impls.Lent,
@@ -47,8 +44,9 @@ type producers struct {
 
 // sink is the storage behind [producers].
 type sink interface {
-	// push queues an item. When it returns, a command and the first call have taken effect.
-	push(i item) error
+	// push stores an item, unless the queue is closed. When it returns, a command and the first call have
+	// taken effect.
+	push(i item)
 }
 
 // front is the API of a queue with one consumer at a time. The engine stores the items.
@@ -94,16 +92,10 @@ func (q *producers) Delete(obj any) error { return q.event(deleted, obj) }
 func (q *producers) event(k kind, obj any) error {
 	// The owner of the backlog computes the key; an object without one is refused here.
 	err := q.keys.Check(obj)
-	if err == nil {
-		if q.transformer == nil {
-			return q.sink.push(item{obj: obj, kind: k})
-		}
-		var out any
-		if out, err = q.transform(obj); err != nil && k == deleted && q.perKey {
-			return q.deleteFailed(obj, err)
-		}
-		obj = out
-	} else if k == deleted && q.perKey {
+	switch {
+	case err == nil && q.transformer != nil:
+		obj, err = q.transform(obj)
+	case err != nil && k == deleted && q.perKey:
 		return err
 	}
 	if err != nil {
@@ -111,29 +103,16 @@ func (q *producers) event(k kind, obj any) error {
 		q.initial.Touch()
 		return err
 	}
-	return q.sink.push(item{obj: obj, kind: k})
-}
-
-// deleteFailed returns the error of the transformer, unless the Delete is ignored anyway. After Close
-// it is.
-func (q *producers) deleteFailed(obj any, failed error) error {
-	q.initial.Touch()
-	c := &command{list: []any{obj}}
-	if err := q.sink.push(item{obj: c, kind: unknownCommand}); err != nil {
-		return err
-	}
-	if c.unknown || !c.executed.Load() {
-		return nil
-	}
-	return failed
+	q.sink.push(item{obj: obj, kind: k})
+	return nil
 }
 
 // Bookmark queues a Bookmark delta, or nothing where KnownObjects is set or delivery is per key.
 func (q *producers) Bookmark(resourceVersion string) error {
-	if !q.atomicLists {
-		return nil
+	if q.atomicLists {
+		q.sink.push(item{obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}, kind: bookmark})
 	}
-	return q.sink.push(item{obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}, kind: bookmark})
+	return nil
 }
 
 // Resync queues one SyncAll delta with in-order delivery and KnownObjects nil; a
@@ -141,12 +120,11 @@ func (q *producers) Bookmark(resourceVersion string) error {
 // KnownObjects is set; otherwise nothing. O(known).
 func (q *producers) Resync() error {
 	if q.atomicLists {
-		return q.sink.push(item{obj: cache.SyncAllInfo{}, kind: syncAll})
+		q.sink.push(item{obj: cache.SyncAllInfo{}, kind: syncAll})
+	} else if q.known != nil {
+		q.command(resyncCommand, nil)
 	}
-	if q.known == nil {
-		return nil
-	}
-	return q.command(resyncCommand, nil)
+	return nil
 }
 
 // Replace queues one ReplacedAll delta with in-order delivery and KnownObjects nil. Otherwise it
@@ -167,20 +145,20 @@ func (q *producers) Replace(list []any, resourceVersion string) error {
 	case err != nil:
 		return err
 	case q.atomicLists:
-		return q.sink.push(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
+		q.sink.push(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
 	default:
-		return q.command(replaceCommand, objs)
+		q.command(replaceCommand, objs)
 	}
+	return nil
 }
 
 // command executes a command. The caller gets the panic of KnownObjects.
-func (q *producers) command(k kind, list []any) error {
+func (q *producers) command(k kind, list []any) {
 	c := &command{list: list}
-	err := q.sink.push(item{obj: c, kind: k})
+	q.sink.push(item{obj: c, kind: k})
 	if c.panicked != nil {
 		panic(c.panicked)
 	}
-	return err
 }
 
 // Pop implements [cache.Queue]. process receives the [cache.Deltas] of one key with per-key

@@ -1,8 +1,6 @@
 package deltafifo
 
 import (
-	"context"
-	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -51,15 +49,10 @@ func newBuffered(o Options, name string, in inbox) *buffered {
 	return q
 }
 
-func (q *buffered) push(i item) error {
-	if err := q.throttle.wait(q.ctx); err != nil {
-		return err
-	}
-	if err := q.inbox.Push(q.ctx, i); err != nil {
-		if errors.Is(err, ring.ErrClosed) {
-			return nil
-		}
-		return err
+func (q *buffered) push(i item) {
+	q.throttle.wait()
+	if q.inbox.Push(i) != nil {
+		return // It is closed.
 	}
 	switch {
 	case i.kind >= replaceCommand:
@@ -68,15 +61,13 @@ func (q *buffered) push(i item) error {
 		q.await(q.initial.Begun)
 	}
 	q.yielder.Yield()
-	return nil
 }
 
 // await folds the inbox, or waits until the owner of the backlog has folded the caller's item, which
 // executed reports. The owner wakes it when it unlocks the backlog and before it sleeps.
 func (q *buffered) await(executed func() bool) {
 	owns := false
-	// There is no error, as the context does not end.
-	_ = q.folded.Wait(context.Background(), func() bool {
+	q.folded.Wait(func() bool {
 		if executed() {
 			return true
 		}

@@ -103,20 +103,15 @@ func (w *owner) Answer(q ring.Question) (a answer, ok bool) {
 // settle waits until the owner has received all sent items.
 func (q *channel) settle() { q.Len() }
 
-func (q *channel) push(i item) error {
-	if err := q.throttle.wait(q.ctx); err != nil {
-		return err
-	}
-	if err := q.slots.Take(q.ctx); err != nil {
-		return err
-	}
+func (q *channel) push(i item) {
+	q.throttle.wait()
+	q.slots.Take()
 	q.mail.Send(i)
 	// The first received item determines the initial list, so wait until the owner has it. A command
 	// has then been executed.
 	if i.kind >= replaceCommand || !q.initial.Begun() {
 		q.settle()
 	}
-	return nil
 }
 
 func (q *channel) take(batch bool) (deltas []cache.Delta, batched bool) {

@@ -59,15 +59,14 @@
 // the consumer looks KnownObjects up, only for a key that is not queued, and a look-up in the caller,
 // as client-go's, would cost each Delete a joined key and the store's lock. If that look-up panics, the
 // object counts as known, as where the store returns an error, and the deletion is delivered. With
-// per-key delivery, the transformer runs also on the object of a Delete that is then ignored, and its
-// error with it.
+// per-key delivery, the transformer runs also on the object of a Delete that is then ignored: the caller
+// gets its error.
 //
 // An object without a key gives a [cache.KeyError] and is not queued.
 package deltafifo
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -120,14 +119,9 @@ type Options struct {
 	Delivery    Delivery // [PerKey] or [InOrder]; empty means the first mode of the variant
 	// Capacity is the maximum number of queued deltas; 0 means unbounded. The deltas of one Replace
 	// or Resync count as one, so that they are queued together. Producers block when the queue is
-	// full. They return when there is room, when Context ends (with its error), or when the queue
-	// is closed (with nil). In the last two cases nothing was queued. process must not add to a
-	// bounded queue: no other goroutine makes room.
+	// full. They return when there is room or when the queue is closed; then nothing was queued.
+	// process must not add to a bounded queue: no other goroutine makes room.
 	Capacity int
-	// Context ends the waits of producers, for room and for process; nil never ends. Producers
-	// ignore it while they need not wait. It is not for a queue behind a Reflector, which logs the
-	// object of a failed call: Close ends the waits without an error.
-	Context context.Context
 	// Throttle makes producers wait while process runs, if at least 2 × BatchSize deltas were queued
 	// when it began, as client-go's RealFIFO does. A call waits for one process at most. The wait
 	// ends as one for room does. Each of several shards has its part of the number.
@@ -231,7 +225,6 @@ func (o Options) complete(l limits) (Options, error) {
 		return fail("KnownObjects must be nil: this variant hands over Replace and Resync as one delta each, and the consumer compares")
 	}
 	o.BatchSize = cmp.Or(o.BatchSize, DefaultBatchSize)
-	o.Context = cmp.Or(o.Context, context.Background())
 	return o, nil
 }
 

@@ -3,7 +3,6 @@
 package deltafifo
 
 import (
-	"context"
 	"runtime"
 	"sync/atomic"
 
@@ -28,7 +27,7 @@ func Mutants() []Mutant {
 	return []Mutant{
 		mutant("lost-wake-up", "checks for work before it announces that it sleeps", "nothing lost, reordered or duplicated among producers", "././0", onInbox(newLostWakeUp)),
 		mutant("dropped-at-close", "drops the last event at Close", "random operations", "././0", onInbox(newDroppedAtClose)),
-		mutant("capacity-exceeded", "has room for one more than Capacity", "random operations", "././7", newExceeded),
+		mutant("capacity-exceeded", "has room for one more than Capacity", "a producer blocks when full", "././7", newExceeded),
 		mutant("lent-too-early", "writes to lent memory while process runs", "random operations", "per-key/./0/lent", onBacklog(newLentTooEarly)),
 		mutant("synced-early", "counts the initial list as processed when it is taken", "random operations", "././0", onBacklog(func(b backlog) backlog { return &early{b} })),
 		mutant("replace-not-atomic", "lets other calls in between the tombstones of a Replace and its list", "linearizable", "in-order/true/0", onQueue(func(q *buffered) Queue { return &replaceTwice{q} })),
@@ -84,8 +83,8 @@ type lostWakeUp struct {
 
 func newLostWakeUp(l inbox) inbox { return &lostWakeUp{inbox: l, wake: make(chan struct{}, 1)} }
 
-func (l *lostWakeUp) Push(ctx context.Context, i item) error {
-	err := l.inbox.Push(ctx, i)
+func (l *lostWakeUp) Push(i item) error {
+	err := l.inbox.Push(i)
 	if l.waiting.CompareAndSwap(true, false) {
 		l.wake <- struct{}{}
 	}
@@ -189,9 +188,7 @@ func (q *byTurn) Update(obj any) error {
 	if err != nil {
 		return err
 	}
-	if err := q.slots.Take(q.ctx); err != nil {
-		return err
-	}
+	q.slots.Take()
 	q.slots.Give(q.put(&q.shards[int(q.turn.Add(1))%len(q.shards)], keyedItem{item{obj: obj, kind: updated}, key, hash}))
 	return nil
 }

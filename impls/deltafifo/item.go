@@ -37,7 +37,6 @@ const (
 	// From here on: commands, which never reach the consumer.
 	replaceCommand
 	resyncCommand
-	unknownCommand
 )
 
 // types are the deltas' types by kind.
@@ -50,11 +49,10 @@ var types = [...]cache.DeltaType{
 // v0.37, the_real_fifo.go).
 func (k kind) alone() bool { return k >= replacedAll }
 
-// command is the object of a replaceCommand, a resyncCommand or an unknownCommand. Its caller waits
+// command is the object of a replaceCommand or a resyncCommand. Its caller waits
 // until it is executed.
 type command struct {
 	list     []any
-	unknown  bool // result of an unknownCommand: its object is neither queued nor known
 	executed atomic.Bool
 	panicked any // of KnownObjects, for the caller
 }

@@ -102,10 +102,6 @@ func (b *perKey) put(items []item) {
 			case i.kind == resyncCommand:
 				b.free++
 				i.obj.(*command).execute(b.resync)
-			case i.kind == unknownCommand:
-				b.free++
-				c := i.obj.(*command)
-				c.execute(func() { c.unknown = b.unknown(c.list[0]) })
 			case raw[j] != keys.Key{}:
 				b.initial.Touch()
 				key, hash := raw[j].Hashed()
@@ -136,12 +132,6 @@ func (b *perKey) event(i item, key keys.Key, hash uint64) {
 		return
 	}
 	b.add(hash, key, i)
-}
-
-// unknown reports whether an object is neither queued nor known.
-func (b *perKey) unknown(obj any) bool {
-	_, key, hash, err := keyed(b.keys, obj)
-	return err == nil && b.queued.Get(hash, key) == nil && !b.exists(key)
 }
 
 // drop frees the capacity of an item that will not be popped.

@@ -137,35 +137,26 @@ func defaultShards(procs int) int {
 }
 
 // push implements [sink].
-func (q *sharded) push(i item) error {
+func (q *sharded) push(i item) {
 	switch i.kind {
 	case replaceCommand:
-		return q.replace(i.obj.(*command))
-	case unknownCommand:
-		c := i.obj.(*command)
-		_, _, hash, _ := keyed(q.keys, c.list[0])
-		return q.command(c, func() { c.unknown = q.shardOf(hash).backlog.unknown(c.list[0]) })
+		q.replace(i.obj.(*command))
+		return
 	case resyncCommand:
-		return q.command(i.obj.(*command), func() {
+		q.command(i.obj.(*command), func() {
 			for i := range q.shards {
 				q.shards[i].backlog.resync()
 			}
 		})
+		return
 	}
-	obj, key, hash, err := keyed(q.keys, i.obj)
-	if err != nil {
-		return err
-	}
+	// There is no error: the key was checked, and the transformer keeps it.
+	obj, key, hash, _ := keyed(q.keys, i.obj)
 	i.obj = obj
 	s := q.shardOf(hash)
-	if err := s.throttle.wait(q.ctx); err != nil {
-		return err
-	}
-	if err := q.slots.Take(q.ctx); err != nil {
-		return err
-	}
+	s.throttle.wait()
+	q.slots.Take()
 	q.slots.Give(q.put(s, keyedItem{i, key, hash}))
-	return nil
 }
 
 func (q *sharded) shardOf(hash uint64) *shard { return &q.shards[q.number(hash)] }
@@ -216,7 +207,7 @@ func (q *sharded) announce(s *shard) {
 }
 
 // replace deals a list to the shards and queues it, with all shards locked.
-func (q *sharded) replace(c *command) error {
+func (q *sharded) replace(c *command) {
 	parts := make([][]any, len(q.shards))
 	for _, obj := range c.list {
 		if _, _, hash, err := keyed(q.keys, obj); err == nil {
@@ -224,7 +215,7 @@ func (q *sharded) replace(c *command) error {
 			*p = append(*p, obj)
 		}
 	}
-	return q.command(c, func() { q.replaceParts(parts) })
+	q.command(c, func() { q.replaceParts(parts) })
 }
 
 // replaceParts passes each shard its part of a list. The caller holds all locks.
@@ -252,17 +243,12 @@ func (q *sharded) replaceParts(parts [][]any) {
 }
 
 // command takes a slot and runs do with all shards locked.
-func (q *sharded) command(c *command, do func()) error {
+func (q *sharded) command(c *command, do func()) {
 	for i := range q.shards {
-		if err := q.shards[i].throttle.wait(q.ctx); err != nil {
-			return err
-		}
+		q.shards[i].throttle.wait()
 	}
-	if err := q.slots.Take(q.ctx); err != nil {
-		return err
-	}
+	q.slots.Take()
 	q.slots.Give(1 + q.whole(c, do))
-	return nil
 }
 
 // whole runs do with all shards locked and returns the number of freed slots. After Close it does

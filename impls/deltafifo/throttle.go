@@ -1,7 +1,6 @@
 package deltafifo
 
 import (
-	"context"
 	"math"
 	"sync/atomic"
 
@@ -14,7 +13,7 @@ import (
 // consumer's own calls in process would wait for themselves, as upstream.
 //
 // Unlike upstream, the calls of others than producers (Len, HasSynced, Close) do not wait, and Close
-// and the context end the wait.
+// ends the wait.
 type throttle struct {
 	limit    int             // 0: producers never wait
 	held     atomic.Bool     // process runs and producers wait for it
@@ -51,15 +50,14 @@ func (t *throttle) close() {
 	t.returned.Notify(math.MaxInt)
 }
 
-// wait returns nil when a producer may go on, or the error of its context.
-func (t *throttle) wait(ctx context.Context) error {
+// wait returns when a producer may go on.
+func (t *throttle) wait() {
 	if t.held.Load() {
-		return t.sleep(ctx)
+		t.sleep()
 	}
-	return nil
 }
 
-func (t *throttle) sleep(ctx context.Context) error {
+func (t *throttle) sleep() {
 	call := t.calls.Load()
-	return t.returned.Wait(ctx, func() bool { return !t.held.Load() || t.calls.Load() != call || t.closed.Load() })
+	t.returned.Wait(func() bool { return !t.held.Load() || t.calls.Load() != call || t.closed.Load() })
 }

@@ -39,8 +39,7 @@ type Options struct {
 	// Queue has the options of the queue. KeyFunction, KnownObjects and Transformer must be nil,
 	// because the informer sets them: keys are namespace/name, a queue with per-key delivery knows
 	// the indexer, and SetTransform sets the transformer. An empty HandOver means [impls.Lent] if
-	// the variant supports it, because the informer keeps only the objects. Context must be nil too: a
-	// Reflector logs the object of a call that its context ends. The queue throttles, as client-go's.
+	// the variant supports it, because the informer keeps only the objects. The queue throttles, as client-go's.
 	Queue deltafifo.Options
 	// Unthrottled lets the Reflector go on while the queue is long and an object is stored: the queue
 	// then has no limit but Queue.Capacity.
@@ -100,8 +99,6 @@ func (o Options) blueprint() (blueprint, error) {
 		return fail("Queue.KnownObjects is set (allowed: nil; it is the informer's indexer)")
 	case o.Queue.Transformer != nil:
 		return fail("Queue.Transformer is set (allowed: nil; call SetTransform)")
-	case o.Queue.Context != nil:
-		return fail("Queue.Context is set (allowed: nil; the context of RunWithContext ends the informer)")
 	case o.ResyncPeriod < 0:
 		return fail("ResyncPeriod %v is negative (0 means no resyncs)", o.ResyncPeriod)
 	}

@@ -40,7 +40,6 @@ func TestOptions(t *testing.T) {
 		{"store", lw, informer.Options{Store: "nobody"}, impls.ErrUnknownVariant, `unknown variant "nobody" (have clientgo`},
 		{"keys", lw, informer.Options{Queue: deltafifo.Options{KeyFunction: cache.MetaNamespaceKeyFunc}}, impls.ErrOptions, "Queue.KeyFunction"},
 		{"known", lw, informer.Options{Queue: deltafifo.Options{KnownObjects: cache.NewStore(nil)}}, impls.ErrOptions, "Queue.KnownObjects"},
-		{"context", lw, informer.Options{Queue: deltafifo.Options{Context: t.Context()}}, impls.ErrOptions, "Queue.Context"},
 		{"transformer", lw, informer.Options{Queue: deltafifo.Options{Transformer: func(o any) (any, error) { return o, nil }}}, impls.ErrOptions, "call SetTransform"},
 		{"resync", lw, informer.Options{ResyncPeriod: -1}, impls.ErrOptions, "ResyncPeriod -1ns is negative"},
 		{"decoder", lw, informer.Options{Decode: "shared"}, impls.ErrOptions, "use ForResource"},

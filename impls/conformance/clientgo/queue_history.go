@@ -1,7 +1,6 @@
 package clientgo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls/conformance"
-	"watchlab/impls/deltafifo"
 )
 
 // The operations of a history, besides the [cache.Delta] of a producer's call, whose
@@ -30,8 +28,6 @@ type (
 	lengthOp struct{}
 	syncedOp struct{}
 	closeOp  struct{}
-	// cancelOp ends the context of producers that wait for room.
-	cancelOp struct{}
 )
 
 func queueMachine(s queueSetup) conformance.Machine[queueModel] {
@@ -64,8 +60,6 @@ func queueStep(before queueModel, in, out any) ([]queueModel, error) {
 		}
 	case closeOp:
 		m.base().closed = true
-	case cancelOp:
-		m.base().canceled = true
 	}
 	if err != nil {
 		return nil, err
@@ -115,9 +109,7 @@ func (s queueSetup) history(t *testing.T, seed uint64, consumers int) []porcupin
 	if s.objects {
 		each = 7
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r := s.new(t, func(o *deltafifo.Options) { o.Context = ctx })
+	r := s.new(t)
 	r.watchdog()
 	clients := conformance.Clients(seed, producers+consumers)
 	closes := func() error { r.queue.Close(); return nil }
@@ -130,9 +122,6 @@ func (s queueSetup) history(t *testing.T, seed uint64, consumers int) []porcupin
 			}
 			if p == 0 && c.IntN(3) == 0 {
 				c.Call(closeOp{}, closes)
-			}
-			if p == 1 && bounded(s) && c.IntN(3) == 0 {
-				c.Call(cancelOp{}, func() error { cancel(); return nil })
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package clientgo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,6 +28,8 @@ type queueModel interface {
 	ended() error
 
 	len() int
+	// full reports whether a call may have to wait for room.
+	full() bool
 	base() *modelBase
 	clone() queueModel
 	// String returns the whole state: equal states give equal strings.
@@ -49,16 +50,13 @@ type modelBase struct {
 	queueSetup
 	concurrent bool
 	closed     bool
-	// canceled: the context of producers that wait for room has ended.
-	canceled      bool
+
 	begun, synced bool
 	// uncertain: the contract does not determine synced, which is HasSynced.
 	uncertain bool
-}
-
-func newModelBase(s queueSetup, concurrent bool) modelBase {
-	// The context of a player has ended.
-	return modelBase{queueSetup: s, concurrent: concurrent, canceled: !concurrent}
+	// slack is capacity that may be in use besides that of queued deltas: that of dropped ones is freed
+	// when they are folded, as by Len.
+	slack int
 }
 
 func (m *modelBase) base() *modelBase { return m }
@@ -70,18 +68,8 @@ func (m *modelBase) begin() {
 	}
 }
 
-// refused reports whether a call had no effect, as after Close, and returns an error where the
-// contract does not allow what it returned. full says that the call needs room and there may be none.
-func (m *modelBase) refused(err error, full bool) (bool, error) {
-	switch {
-	case err == nil:
-		return m.closed && ours(m.queueSetup), nil
-	case errors.Is(err, context.Canceled) && m.canceled && bounded(m.queueSetup) &&
-		(m.concurrent || full && !m.closed):
-		return true, nil
-	}
-	return true, fmt.Errorf("refused with %w: closed=%t, canceled=%t, full=%t", err, m.closed, m.canceled, full)
-}
+// refused reports whether a call had no effect: after Close, or with an error, which the contract does not allow.
+func (m *modelBase) refused(err error) bool { return err != nil || m.closed && ours(m.queueSetup) }
 
 // deltaModel is the contract of family deltafifo. It leaves open what the contract leaves open: how
 // long a batch is within its bounds, the order of tombstones, and with many consumers the order
@@ -102,9 +90,7 @@ type deltaModel struct {
 
 	initial int // deltas or keys of the initial list to be processed
 
-	// used is the capacity in use. slack is further capacity that may be in use:
-	// that of dropped deltas is freed some time before the queue is empty.
-	used, slack int
+	used int // the capacity in use by queued deltas
 }
 
 // item is an accepted call.
@@ -125,7 +111,7 @@ func (d delta) String() string { return word(cache.Delta{Type: d.typ, Object: d.
 
 func newDeltaModel(s queueSetup, concurrent bool) *deltaModel {
 	return &deltaModel{
-		modelBase: newModelBase(s, concurrent),
+		modelBase: modelBase{queueSetup: s, concurrent: concurrent},
 		newest:    map[string]*entry{}, store: map[string]any{}, process: map[int][]delta{},
 	}
 }
@@ -164,7 +150,7 @@ func (m *deltaModel) String() string {
 	for _, i := range m.line {
 		fmt.Fprintf(&b, "<- %s ", word(i.delta))
 	}
-	fmt.Fprintf(&b, " used=%d closed=%t canceled=%t store=%v", m.used, m.closed, m.canceled, state(maps.Values(m.store)))
+	fmt.Fprintf(&b, " used=%d closed=%t store=%v", m.used, m.closed, state(maps.Values(m.store)))
 	for _, c := range slices.Sorted(maps.Keys(m.process)) {
 		fmt.Fprintf(&b, " process %d=%v", c, m.process[c])
 	}
@@ -172,6 +158,10 @@ func (m *deltaModel) String() string {
 }
 
 func (m *deltaModel) len() int { return m.live }
+
+func (m *deltaModel) full() bool {
+	return bounded(m.queueSetup) && !m.closed && m.used+m.slack >= m.Capacity
+}
 
 func (m *deltaModel) call(d cache.Delta, err error) error {
 	switch {
@@ -183,8 +173,8 @@ func (m *deltaModel) call(d cache.Delta, err error) error {
 	case d.Type == cache.SyncAll && !deletesSeen(m.queueSetup), d.Type == cache.Bookmark && !atomicLists(m.queueSetup):
 		return err
 	}
-	if refused, unexpected := m.refused(err, m.used+m.slack >= m.Capacity); refused || unexpected != nil {
-		return unexpected
+	if m.refused(err) {
+		return err
 	}
 	i := item{delta: d}
 	switch d.Type {

@@ -31,7 +31,7 @@ type queuedKey struct {
 
 func newObjectModel(s queueSetup, concurrent bool) *objectModel {
 	return &objectModel{
-		modelBase: newModelBase(s, concurrent),
+		modelBase: modelBase{queueSetup: s, concurrent: concurrent},
 		process:   map[int]queuedKey{}, deleted: map[string]bool{},
 	}
 }
@@ -54,16 +54,17 @@ func (m *objectModel) String() string {
 	return b.String()
 }
 
-func (m *objectModel) len() int { return len(m.queued) }
+func (m *objectModel) len() int   { return len(m.queued) }
+func (m *objectModel) full() bool { return false }
 
 func (m *objectModel) find(key string) int {
 	return slices.IndexFunc(m.queued, func(w queuedKey) bool { return w.key == key })
 }
 
 // refused is that of the base. Whether a call after Close counts as the first is open.
-func (m *objectModel) refused(err error) (bool, error) {
+func (m *objectModel) refused(err error) bool {
 	m.uncertain = m.uncertain || m.closed && !m.begun
-	return m.modelBase.refused(err, false)
+	return m.modelBase.refused(err)
 }
 
 func (m *objectModel) call(d cache.Delta, err error) error {
@@ -77,8 +78,8 @@ func (m *objectModel) call(d cache.Delta, err error) error {
 	}
 	key := keyOf(d.Object)
 	at := m.find(key)
-	if refused, unexpected := m.refused(err); refused || unexpected != nil {
-		return unexpected
+	if m.refused(err) {
+		return err
 	}
 	m.begin()
 	switch {
@@ -106,8 +107,8 @@ func (m *objectModel) leave(epoch int) {
 }
 
 func (m *objectModel) replace(list []any, err error) error {
-	if refused, unexpected := m.refused(err); refused || unexpected != nil {
-		return unexpected
+	if m.refused(err) {
+		return err
 	}
 	epoch := 0
 	if !m.begun || !m.synced {

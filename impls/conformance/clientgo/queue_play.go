@@ -1,15 +1,12 @@
 package clientgo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/bits"
-	"runtime"
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 	"weak"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,8 +128,8 @@ func (p *queuePlayer) call(k kind, keys ...int) {
 }
 
 // queuePlayer plays operations into a queue, one at a time, and compares the outcome
-// of each with the [queueModel]. Where the queue is full it tests that, makes room and
-// tries again, so that all variants accept the same.
+// of each with the [queueModel]. Where the queue may be full it makes room first, so that all variants
+// accept the same, and no call may wait.
 type queuePlayer struct {
 	*queueRig
 	model queueModel
@@ -149,20 +146,9 @@ type queuePlayer struct {
 // newPlayer returns a player with a new queue and a number of keys.
 func (s queueSetup) newPlayer(t conformance.TB, keys int) *queuePlayer {
 	p := &queuePlayer{keys: keys, model: newQueueModel(s, false), truth: newConsumerStore()}
-	p.queueRig = s.new(t, func(o *deltafifo.Options) {
-		if bounded(s) || s.objects {
-			o.Context = canceled()
-		}
-	})
+	p.queueRig = s.new(t)
 	p.watchdog()
 	return p
-}
-
-// canceled is the context of producers that do not wait: calls without room fail at once.
-func canceled() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
 }
 
 // must fails the test at an operation.
@@ -203,22 +189,20 @@ func (p *queuePlayer) do(ops []op) (done int) {
 
 // produce does an operation of a producer and makes room for it.
 func (p *queuePlayer) produce(o op) {
-	for began := time.Now(); p.try(o); {
-		switch {
-		case p.model.len() > 0:
+	for p.try(o) {
+		if p.model.len() > 0 {
 			p.pop(op{kind: pop, rv: o.rv}, nil)
-		case time.Since(began) > conformance.Patience:
-			p.must(o, errors.New("nothing is queued, and there is no room"))
-		default:
-			// Events that the queue will drop still use capacity.
-			p.must(o, p.look())
-			runtime.Gosched()
+		} else {
+			p.must(o, p.look()) // Events that the queue will drop still use capacity.
 		}
 	}
 }
 
-// try does an operation of a producer and reports whether there was no room.
-func (p *queuePlayer) try(o op) (refused bool) {
+// try does an operation of a producer, and reports whether there may be no room for it.
+func (p *queuePlayer) try(o op) (full bool) {
+	if o.kind != look && o.kind != closeQueue && o.kind != nokey && p.model.full() {
+		return true
+	}
 	d := cache.Delta{Type: cache.Updated}
 	switch o.kind {
 	case look:
@@ -264,7 +248,7 @@ func (p *queuePlayer) try(o op) (refused bool) {
 		p.truth.apply(d)
 	}
 	p.must(o, p.model.call(d, err))
-	return errors.Is(err, context.Canceled)
+	return false
 }
 
 // object returns the object that an operation is about.
@@ -309,6 +293,9 @@ func (p *queuePlayer) look() error {
 		return fmt.Errorf("length is %d, want %d: %v", got, want, p.model)
 	}
 	b, checker := p.model.base(), p.queue.HasSyncedChecker()
+	if p.model.len() == 0 {
+		b.slack = 0
+	}
 	if got, done := p.queue.HasSynced(), isClosed(checker.Done()); !b.uncertain && (got != b.synced || done != b.synced) {
 		return fmt.Errorf("HasSynced is %t and its checker done=%t, want %t: %v", got, done, b.synced, p.model)
 	}

@@ -1,19 +1,15 @@
 package clientgo
 
 import (
-	"context"
 	"fmt"
-	"testing"
 	"testing/synctest"
 
 	"watchlab/impls/conformance"
-	"watchlab/impls/deltafifo"
 )
 
 // roomChecks: producers that wait for room. That capacity is exact is part of the model.
 var roomChecks = []queueCheck{
 	{Name: "a producer blocks when full", For: bounded, Run: bubble(producerWaits)},
-	{Name: "the context ends the wait", For: bounded, Run: contextEndsWait},
 	{Name: "Close wakes blocked producers", For: bounded, Run: bubble(closeWakesProducers)},
 }
 
@@ -61,39 +57,21 @@ func producerWaits(r *queueRig) {
 	r.queue.Close()
 }
 
-// endWait tests that calls of a full queue wait, and that end makes them return
-// want. The queue has what it accepted before.
-func (r *queueRig) endWait(end func(), want error) {
-	r.t.Helper()
+// closeWakesProducers: calls of a full queue wait, and Close makes them return. The queue has what it
+// accepted before.
+func closeWakesProducers(r *queueRig) {
 	r.fillBlocking()
 	waiting := map[string]conformance.Call{}
 	for _, call := range r.calls() {
 		waiting[word(call)] = conformance.Async(func() error { return r.push(r.queue, call) })
 	}
 	synctest.Wait()
-	end()
+	r.queue.Close()
 	for call, c := range waiting {
-		c.Returns(r.t, want, call)
+		c.Returns(r.t, nil, call)
 	}
 	if got := len(r.drain()); got != r.Capacity {
 		r.t.Errorf("popped %d events, want the %d that were accepted", got, r.Capacity)
 	}
-}
-
-func contextEndsWait(t *testing.T, s queueSetup) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		r := s.new(t, func(o *deltafifo.Options) { o.Context = ctx })
-		r.endWait(cancel, context.Canceled)
-		if r.update("last@3"); len(r.drain()) != 1 {
-			t.Error("a call that finds room has no effect")
-		}
-		r.queue.Close()
-	})
-}
-
-func closeWakesProducers(r *queueRig) {
-	r.endWait(r.queue.Close, nil)
 	r.ended()
 }

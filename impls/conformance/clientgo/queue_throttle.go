@@ -1,7 +1,6 @@
 package clientgo
 
 import (
-	"context"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -10,7 +9,6 @@ import (
 
 	"watchlab/impls"
 	"watchlab/impls/conformance"
-	"watchlab/impls/deltafifo"
 )
 
 // throttleChecks: producers that wait for process while the queue is long. That others never wait is
@@ -69,23 +67,19 @@ func longQueueHolds(t *testing.T, s queueSetup) {
 	})
 }
 
-// waitForProcessEnds: Close and the context end the wait, and the call has no effect; so does a panic.
+// waitForProcessEnds: Close ends the wait, and the call has no effect; a panic ends it too.
 func waitForProcessEnds(t *testing.T, s queueSetup) {
 	s = s.oneShard()
 	for _, c := range []struct {
 		name string
-		end  func(r *queueRig, cancel func())
-		want error
+		end  func(r *queueRig)
 		more int // events that the call queued
 	}{
-		{"Close", func(r *queueRig, _ func()) { r.queue.Close() }, nil, 0},
-		{"the context", func(_ *queueRig, cancel func()) { cancel() }, context.Canceled, 0},
-		{"a panic", nil, nil, 1},
+		{"Close", func(r *queueRig) { r.queue.Close() }, 0},
+		{"a panic", nil, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			r := s.new(t, func(o *deltafifo.Options) { o.Context = ctx })
+			r := s.new(t)
 			r.long()
 			var add conformance.Call
 			queued := 0
@@ -96,8 +90,8 @@ func waitForProcessEnds(t *testing.T, s queueSetup) {
 				if c.end == nil {
 					panic("process")
 				}
-				c.end(r, cancel)
-				add.Returns(t, c.want, c.name)
+				c.end(r)
+				add.Returns(t, nil, c.name)
 			})
 			func() {
 				defer func() { _ = recover() }()

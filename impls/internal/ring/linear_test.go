@@ -98,7 +98,7 @@ func history(ctx context.Context, q ring.Queue[int], seed uint64) []porcupine.Op
 					if c.IntN(2) == 0 {
 						return q.TryPush(v)
 					}
-					return q.Push(ctx, v)
+					return q.Push(v)
 				})
 			}
 			if c.IntN(4) == 0 {

@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"context"
 	"errors"
 	"math"
 	"sync"
@@ -38,7 +37,7 @@ type Locked[T any] struct {
 	spares           *link[T] // a list of nspares drained blocks for reuse
 	nspares          int
 
-	// room is where producers of a full queue wait. Its lock is never taken together with mu.
+	// room is where producers of a full queue wait. Its lock is taken before mu.
 	room EventCount
 	_    [pad]byte
 
@@ -73,11 +72,11 @@ func NewLocked[T any](capacity int) *Locked[T] {
 }
 
 // Push implements [Queue].
-func (q *Locked[T]) Push(ctx context.Context, v T) error {
+func (q *Locked[T]) Push(v T) error {
 	if err := q.TryPush(v); err == nil || !errors.Is(err, ErrFull) {
 		return err
 	}
-	return pushSlow(ctx, q, &q.room, v)
+	return pushSlow(q, &q.room, v)
 }
 
 // TryPush implements [Queue].

@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"context"
 	"errors"
 	"math"
 	"sync/atomic"
@@ -134,11 +133,11 @@ func NewLockFree[T any](capacity int) *LockFree[T] {
 }
 
 // Push implements [Queue].
-func (q *LockFree[T]) Push(ctx context.Context, v T) error {
+func (q *LockFree[T]) Push(v T) error {
 	if err := q.TryPush(v); err == nil || !errors.Is(err, ErrFull) {
 		return err
 	}
-	return pushSlow(ctx, q, &q.room, v)
+	return pushSlow(q, &q.room, v)
 }
 
 // TryPush implements [Queue].

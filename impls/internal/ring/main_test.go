@@ -36,7 +36,7 @@ func shapes(capacities ...int) []shape {
 var allShapes = shapes(0, 1, 2, 7, 1024)
 
 // eachShape runs a test with every shape at GOMAXPROCS 1, 2 and 8. The context ends long after the
-// test should have: a missed wake-up is an error rather than a test that hangs.
+// test should have: a consumer that is not woken is an error rather than a test that hangs.
 func eachShape(t *testing.T, test func(t *testing.T, ctx context.Context, s shape)) {
 	for _, procs := range []int{1, 2, 8} {
 		for _, s := range allShapes {

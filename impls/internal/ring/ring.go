@@ -13,7 +13,7 @@
 //   - A push to a lock-free queue costs one atomic read-modify-write to claim
 //     a position, one atomic store to publish it, and one atomic load to
 //     check that the consumer is awake.
-//   - Nothing spins: a waiting goroutine sleeps on a channel.
+//   - Nothing spins: a waiting goroutine sleeps.
 //   - The queue keeps no reference to a popped value. It reuses memory: the
 //     steady state allocates nothing per event.
 //
@@ -37,8 +37,6 @@
 package ring
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"sync/atomic"
 )
@@ -47,9 +45,8 @@ import (
 // and Len. Only one goroutine at a time may call Wait, TakeBatch and Release.
 type Queue[T any] interface {
 	// Push appends v. If a bounded queue is full, Push waits for room. It returns
-	// [ErrClosed], or the error of ctx if ctx ends during the wait; the queue
-	// then does not hold v. Push ignores ctx while there is room.
-	Push(ctx context.Context, v T) error
+	// [ErrClosed] if the queue is closed; the queue then does not hold v.
+	Push(v T) error
 	// TryPush appends v without waiting, or returns [ErrFull] or [ErrClosed].
 	TryPush(v T) error
 	// Wait returns nil when TakeBatch can return a value, or [ErrClosed] when the
@@ -77,13 +74,12 @@ var (
 )
 
 // pushSlow pushes to a full queue and waits for room.
-func pushSlow[T any](ctx context.Context, q Queue[T], room *EventCount, v T) error {
-	var err error
-	ended := room.Wait(ctx, func() bool {
+func pushSlow[T any](q Queue[T], room *EventCount, v T) (err error) {
+	room.Wait(func() bool {
 		err = q.TryPush(v)
 		return !errors.Is(err, ErrFull)
 	})
-	return cmp.Or(ended, err)
+	return err
 }
 
 // pad separates fields that different goroutines write, so that they never share a cache line. A

@@ -21,24 +21,3 @@ func TestWithdraw(t *testing.T) {
 		}
 	}
 }
-
-// TestTokenPassedOn: a sleeper that leaves with a token wakes the next one.
-func TestTokenPassedOn(t *testing.T) {
-	var e EventCount
-	w := []chan struct{}{e.enlist(nil), e.enlist(nil), e.enlist(nil)}
-	e.Notify(1)
-	for i, leaving := range w[:2] {
-		if len(leaving) != 1 || len(w[i+1]) != 0 {
-			t.Fatalf("sleeper %d has %d tokens, the next one %d", i, len(leaving), len(w[i+1]))
-		}
-		e.leave(leaving)
-	}
-	if len(w[2]) != 1 || e.asleep.Load() != 0 {
-		t.Fatalf("the last sleeper has %d tokens, %d are enlisted", len(w[2]), e.asleep.Load())
-	}
-	<-w[2]
-	e.leave(e.enlist(w[2]))
-	if len(e.sleepers) != 0 || e.asleep.Load() != 0 || len(e.free) != 3 {
-		t.Fatalf("%d enlisted, %d kept after all left", e.asleep.Load(), len(e.free))
-	}
-}

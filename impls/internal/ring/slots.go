@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"context"
 	"math"
 	"sync/atomic"
 )
@@ -41,12 +40,11 @@ func (s *Slots) tryTake() bool {
 	}
 }
 
-// Take takes a slot and waits for a free one; after Close there may be none. The error is that of ctx.
-func (s *Slots) Take(ctx context.Context) error {
-	if s.tryTake() {
-		return nil
+// Take takes a slot and waits for a free one; after Close there may be none.
+func (s *Slots) Take() {
+	if !s.tryTake() {
+		s.room.Wait(func() bool { return s.tryTake() || s.closed.Load() })
 	}
-	return s.room.Wait(ctx, func() bool { return s.tryTake() || s.closed.Load() })
 }
 
 // Give returns n slots and wakes up to n producers.

@@ -1,7 +1,6 @@
 package ring_test
 
 import (
-	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -26,16 +25,10 @@ func TestPushSleeps(t *testing.T) {
 			}
 			const waiting = 5
 			errs := make([]error, waiting)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
 			var returned atomic.Int32
 			for i := range waiting {
-				own := context.Background()
-				if i == 1 {
-					own = ctx
-				}
 				go func() {
-					errs[i] = q.Push(own, s.capacity+i)
+					errs[i] = q.Push(s.capacity + i)
 					returned.Add(1)
 				}()
 				synctest.Wait()
@@ -43,18 +36,13 @@ func TestPushSleeps(t *testing.T) {
 			if returned.Load() != 0 {
 				t.Fatalf("%d pushes to a full queue returned", returned.Load())
 			}
-			cancel()
-			synctest.Wait()
-			if returned.Load() != 1 || !errors.Is(errs[1], context.Canceled) {
-				t.Fatalf("%d pushes returned, that with the canceled context %v", returned.Load(), errs[1])
-			}
 			var got [1]int
-			for i, want := range []int{s.capacity, s.capacity + 2} {
+			for i := range 3 {
 				if n := pop(q, got[:]); n != 1 || got[0] != i {
 					t.Fatalf("popped %v, want %d", got[:n], i)
 				}
 				synctest.Wait()
-				if int(returned.Load()) != i+2 || errs[want-s.capacity] != nil {
+				if int(returned.Load()) != i+1 || errs[i] != nil {
 					t.Fatalf("%d pushes returned after %d places were made", returned.Load(), i+1)
 				}
 			}
