@@ -1,9 +1,10 @@
 package conformance
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -46,11 +47,12 @@ func (m Machine[S]) porcupine() porcupine.Model {
 }
 
 // Linearizable fails if the machine allows no order of the history. In such an order each call
-// takes effect at one moment between its begin and its end. On failure it logs the history, the
-// longest valid order, and why no operation can follow. porcupine gives up after [Patience].
+// takes effect at one moment between its begin and its end. On failure it logs the history, and
+// porcupine's picture of it in a file, with its longest valid orders. porcupine gives up after [Patience].
 func Linearizable[S fmt.Stringer](t *testing.T, m Machine[S], seed uint64, ops []porcupine.Operation) {
 	t.Helper()
-	res, info := porcupine.CheckOperationsVerbose(m.porcupine(), ops, Patience)
+	model := m.porcupine()
+	res, info := porcupine.CheckOperationsVerbose(model, ops, Patience)
 	if res == porcupine.Ok {
 		return
 	}
@@ -58,40 +60,9 @@ func Linearizable[S fmt.Stringer](t *testing.T, m Machine[S], seed uint64, ops [
 	for _, op := range ops {
 		t.Logf("client %d, %d to %d: %s", op.ClientId, op.Call, op.Return, m.Describe(op.Input, op.Output))
 	}
-	var longest []porcupine.Operation
-	for _, order := range info.PartialLinearizationsOperations()[0] {
-		if len(order) > len(longest) {
-			longest = order
-		}
-	}
-	states := []S{m.Init()}
-	next := func(op porcupine.Operation) (after []S, errs []error) {
-		for _, s := range states {
-			more, err := m.Step(s, op.Input, op.Output)
-			after, errs = append(after, more...), append(errs, err)
-		}
-		return after, errs
-	}
-	t.Log("the longest order found:")
-	for _, op := range longest {
-		t.Logf("  %s", m.Describe(op.Input, op.Output))
-		states, _ = next(op)
-		ops = slices.DeleteFunc(ops, func(o porcupine.Operation) bool { return o.ClientId == op.ClientId && o.Call == op.Call })
-	}
-	for _, s := range states {
-		t.Logf("state after it: %v", s)
-	}
-	if len(ops) > 0 {
-		first := slices.MinFunc(ops, func(a, b porcupine.Operation) int { return int(a.Return - b.Return) })
-		for _, op := range ops {
-			if op.Call <= first.Return {
-				if after, errs := next(op); len(after) == 0 {
-					t.Logf("cannot be next: %s: %v", m.Describe(op.Input, op.Output), errors.Join(errs...))
-				}
-			}
-		}
-	}
-	t.Fatalf("seed %d: the history is %s", seed, res)
+	picture := filepath.Join(os.TempDir(), fmt.Sprintf("history-%d.html", seed))
+	err := porcupine.VisualizePath(model, info, picture)
+	t.Fatalf("seed %d: the history is %s; picture: %s (%v)", seed, res, picture, err)
 }
 
 // Client records the operations of one client of a history.

@@ -26,7 +26,7 @@ func Mutants() []Mutant {
 	snapshot := snapshotVariant()
 	return []Mutant{
 		mutant("stale-index", "leaves an updated object under the values that it had", "random operations", snapshot, newStaleIndex),
-		mutant("shared-list", "returns one slice to all callers until the next write", "maps and slices are the caller's", snapshot, newSharedList),
+		mutant("shared-list", "returns one slice to all callers until the next write", "random operations", snapshot, newSharedList),
 		mutant("objects-kept", "keeps references to deleted objects", "old objects can be collected", snapshot, newObjectsKept),
 		mutant("torn-half", "publishes a Transaction in two halves", "linearizable", snapshot, newTornHalf),
 		mutant("version-first", "publishes the resourceVersion before the objects", "linearizable", snapshot, newVersionFirst),

@@ -3,7 +3,6 @@ package clientgo
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -23,10 +22,8 @@ type (
 	// popped or, where process was not called, the error.
 	popOp struct{ consumer int }
 	// doneOp lasts from the return of process to that of Pop.
-	doneOp struct{ consumer int }
-	// lengthOp and syncedOp are Len and HasSynced; their outputs are an int and a bool.
-	lengthOp struct{}
-	syncedOp struct{}
+	doneOp   struct{ consumer int }
+	lengthOp struct{} // Len
 	closeOp  struct{}
 )
 
@@ -53,10 +50,6 @@ func queueStep(before queueModel, in, out any) ([]queueModel, error) {
 	case lengthOp:
 		if m.len() != out {
 			err = fmt.Errorf("length is %d, not %d", m.len(), out)
-		}
-	case syncedOp:
-		if b := m.base(); !b.uncertain && b.synced != out {
-			err = fmt.Errorf("HasSynced is %t, not %t", b.synced, out)
 		}
 	case closeOp:
 		m.base().closed = true
@@ -131,32 +124,7 @@ func (s queueSetup) history(t *testing.T, seed uint64, consumers int) []porcupin
 	producing.Wait()
 	clients[0].Call(closeOp{}, closes)
 	consuming.Wait()
-	ops := conformance.Operations(clients)
-	if s.objects {
-		ops = withoutEarlySynced(ops)
-	}
-	return ops
-}
-
-// withoutEarlySynced drops what HasSynced returned while no call had returned
-// yet and one was under way: it may be true before the call's effect can be seen.
-// Where a Replace overlaps the first call that returns, either may have been the
-// first, whatever the order in which they are queued: then false says nothing.
-func withoutEarlySynced(ops []porcupine.Operation) []porcupine.Operation {
-	begun, over := int64(math.MaxInt64), int64(math.MaxInt64)
-	for _, op := range ops {
-		if _, ok := op.Input.(cache.Delta); ok {
-			begun, over = min(begun, op.Call), min(over, op.Return)
-		}
-	}
-	contested := slices.ContainsFunc(ops, func(op porcupine.Operation) bool {
-		in, ok := op.Input.(cache.Delta)
-		return ok && in.Type == cache.ReplacedAll && op.Call <= over && op.Return > over
-	})
-	return slices.DeleteFunc(ops, func(op porcupine.Operation) bool {
-		_, ok := op.Input.(syncedOp)
-		return ok && (op.Return >= begun && op.Call <= over || contested && op.Output == false)
-	})
+	return conformance.Operations(clients)
 }
 
 // randomCall does one operation of a producer.
@@ -167,11 +135,8 @@ func (r *queueRig) randomCall(c *conformance.Client, rv int) {
 	case roll == 0:
 		d = listOf(version, []any{obj, pod("d", rv)}[c.IntN(2):]...)
 	case roll == 1 && r.objects:
-		began := c.Now()
-		synced := r.queue.HasSynced()
-		c.Record(began, syncedOp{}, synced)
 		if !manyAtOnce(r.queueSetup) { // Shards are not counted at one moment.
-			began = c.Now()
+			began := c.Now()
 			n := r.queue.Len()
 			c.Record(began, lengthOp{}, n)
 		}

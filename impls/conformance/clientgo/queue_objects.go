@@ -91,8 +91,8 @@ func (m *objectModel) call(d cache.Delta, err error) error {
 		epoch := m.queued[at].epoch
 		m.queued = slices.Delete(m.queued, at, at+1)
 		m.deleted[key] = true
-		// HasSynced may show a delete at the next Pop or Len only.
-		m.uncertain = m.uncertain || epoch != 0 && (upstream(m.queueSetup) || m.concurrent)
+		// Upstream's HasSynced shows a delete at the next Pop only.
+		m.uncertain = m.uncertain || epoch != 0 && upstream(m.queueSetup)
 		m.leave(epoch)
 	}
 	return nil
@@ -113,8 +113,8 @@ func (m *objectModel) replace(list []any, err error) error {
 	epoch := 0
 	if !m.begun || !m.synced {
 		// A list that comes before the first one has been processed takes its
-		// place, unless that is about to have been processed. Not so upstream.
-		m.uncertain = m.uncertain || m.begun && (upstream(m.queueSetup) || m.concurrent)
+		// place. Not so upstream.
+		m.uncertain = m.uncertain || m.begun && upstream(m.queueSetup)
 		m.epoch++
 		epoch = m.epoch
 	}

@@ -28,7 +28,7 @@ var storeChecks = []storeCheck{
 		transact a/0..2999=x,v# b/1000..1999=y a/500..2499=x,v# -b/1000..1499, transact -a/0..2899 b/1400..1600=x, indexers late
 		replace b/0..299=x,y a/0..2199=v#, transact -b/0..299 -a/10..2199, replace`)},
 	{Name: "random operations", Run: randomStoreCalls},
-	{Name: "maps and slices are the caller's", Run: callersOwn},
+	{Name: "arguments are the caller's", Run: callersOwn},
 	{Name: "index functions that fail", Run: failingFunctions},
 	{Name: "old objects can be collected", Run: collected},
 	{Name: "no goroutine is left", Run: noGoroutine},

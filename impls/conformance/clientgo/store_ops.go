@@ -224,13 +224,25 @@ func (r storeRead) of(s store.Store) []string {
 	if err != nil {
 		return []string{"error"}
 	}
-	for _, obj := range objs {
+	keys = scribbled(keys, "scribble")
+	for _, obj := range scribbled(objs, "scribble") {
 		keys = append(keys, storeWord(obj))
 	}
 	if r.call != "IndexKeys" {
 		slices.Sort(keys)
 	}
 	return keys
+}
+
+// scribbled returns a copy of a list that a read has returned, and changes the list. So a later read shows
+// whether the list is the store's, or another caller's too.
+func scribbled[T any](list []T, scribble T) []T {
+	own := slices.Clone(list)
+	for i := range list {
+		list[i] = scribble
+	}
+	_ = append(list, scribble)
+	return own
 }
 
 func one(obj any, exists bool, err error) ([]any, error) {
