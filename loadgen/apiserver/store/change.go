@@ -52,30 +52,11 @@ func (l *Log) Observe(f func(Change)) {
 	l.write.Lock()
 	defer l.write.Unlock()
 	l.observe = f
-	if l.rec != nil {
-		l.report(0, l.Visible(), time.Now(), nil)
-	}
-}
-
-// report reports events of the recording. The caller holds write.
-func (l *Log) report(from, to uint64, at time.Time, due func(time.Duration) time.Time) {
-	before := l.rec.keys().before
-	for ; from < to; from++ {
-		var was *storm.Event
-		if i := before[from]; i >= 0 && l.event(uint64(i)).Type != watch.Deleted {
-			was = l.event(uint64(i))
+	for at, now := l.base, time.Now(); at < l.Visible(); at++ {
+		if e, was, err := l.Event(at); err == nil {
+			f(changeOf(Origin{By: Storm}, now, e, was, l.Version(at+1)))
 		}
-		l.observe(changeOf(released(l.event(from), due), at, l.event(from), was, from+1))
 	}
-}
-
-// released is the origin of an event of the recording.
-func released(e *storm.Event, due func(time.Duration) time.Time) Origin {
-	by := Origin{By: Storm}
-	if due != nil {
-		by.Intended = due(e.At)
-	}
-	return by
 }
 
 // Settle returns when the events that are visible now have been observed.

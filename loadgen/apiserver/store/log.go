@@ -9,9 +9,9 @@
 // written and released events take the next positions in order of arrival, and the storm's
 // objects get new versions.
 //
-// The events of a log lie in blocks. The first watch that needs the frames of a block in some form
-// encodes them into one immutable piece of memory. Later watches take no lock, copy nothing, and
-// write as many frames as are ready at once. A [Budget] bounds the memory.
+// The events of a log lie in blocks, whose encodings all logs of a recording share up to the fork. The first watch
+// that needs the frames of a block in some form encodes them into one immutable piece of memory. Later watches take
+// no lock, copy nothing, and write as many frames as are ready at once. A [Budget] bounds the memory.
 package store
 
 import (
@@ -27,7 +27,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/apiserver/resources"
@@ -68,15 +67,13 @@ type Log struct {
 	rec     *Recording // nil for a log without a recording
 	budget  *Budget
 	version *Revision
-	retain  int // events by which the start position of a watch may lag; 0 means all
-	history int // number of newest events kept after the fork
-	// forked is the position of the fork, or never. Events up to it are the recording's. It
-	// is set once, after tail.
-	forked atomic.Uint64
-	tail   atomic.Pointer[tail] // events after forked; replaced under write, read without a lock
-	floor  atomic.Uint64        // oldest position from which a watch can start
-	write  sync.Mutex           // serializes changes of the visible position; taken before mu
-	played int                  // released events of the recording after the fork; guarded by write
+	retain  int                      // events by which the start position of a watch may lag; 0 means all
+	history int                      // number of newest events kept after the fork
+	base    uint64                   // position before the first event
+	chunks  atomic.Pointer[[]*chunk] // replaced under write and mu, read without a lock
+	floor   atomic.Uint64            // oldest position from which a watch can start
+	write   sync.Mutex               // serializes changes of the visible position; taken before mu
+	played  int                      // released events of the recording; guarded by write
 	// observe is called under write; see Observe. Nil costs nothing.
 	observe func(Change)
 	// Dropped, if not nil, is called with the oldest position kept when it rises. It is set before the first
@@ -84,26 +81,20 @@ type Log struct {
 	Dropped func(floor uint64)
 
 	mu      sync.RWMutex     // guards the index, the fields below
-	indexed uint64           // position up to which the index is complete
-	last    []uint64         // position of each key's newest event, or 0, by key index; nil until first use
+	forked  uint64           // position of the fork, or never; events up to it are the recording's
+	indexed uint64           // position of the newest event, which is about to be visible
+	last    []uint64         // position of each key's newest event, or 0, by key index
 	names   []string         // keys by index
 	sorted  []int32          // indexes in the order of keys
 	extra   map[string]int32 // indexes of keys that the recording does not have
 	free    []int32          // unused indexes
 	// foreign are the indexes of keys whose newest event is not the recording's, or a change replayed on one.
 	foreign map[int32]struct{}
-	shared  bool // names and sorted belong to the recording; copy them before a change
-}
-
-// tail holds the events after a position. It is replaced as a whole.
-type tail struct {
-	base   uint64 // position before the first event
-	chunks []*chunk
 }
 
 // chunk is a block with its events.
 type chunk struct {
-	block
+	*block                                        // the recording's, or the log's own after the fork
 	events [blockSize]atomic.Pointer[storm.Event] // nil until visible and after trim drops them
 	// before holds the position of the key's previous event, or 0. It is written once,
 	// before the position becomes visible; readers need no lock.
@@ -113,12 +104,17 @@ type chunk struct {
 
 const never = 1 << 63 // a position beyond any log
 
+func newLog(budget *Budget, version *Revision, retain int) *Log {
+	l := &Log{budget: budget, version: version, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), extra: map[string]int32{}}
+	l.chunks.Store(new([]*chunk))
+	return l
+}
+
 // New returns an empty log. A watch may start up to retain events
 // late, and that many are kept; 0 means any number, and [DefaultHistory].
 func New(budget *Budget, version *Revision, retain int) *Log {
-	l := &Log{budget: budget, version: version, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), extra: map[string]int32{}, indexed: first, last: []uint64{}}
-	l.forked.Store(first)
-	l.tail.Store(&tail{base: first})
+	l := newLog(budget, version, retain)
+	l.base, l.forked, l.indexed = first, first, first
 	l.floor.Store(first)
 	l.Raise(first)
 	return l
@@ -127,13 +123,11 @@ func New(budget *Budget, version *Revision, retain int) *Log {
 // Play returns a log of a recording. The initial list is visible. For retain see [New]. If there is no initial list
 // and renumber is set, the log forks at once, so that no version is 0.
 func (r *Recording) Play(version *Revision, retain int, renumber bool) *Log {
-	l := &Log{rec: r, budget: r.budget, version: version, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), extra: map[string]int32{}, foreign: map[int32]struct{}{}, shared: true}
-	l.forked.Store(never)
-	l.tail.Store(&tail{})
-	l.Raise(uint64(r.storm.Initial))
-	version.raise(uint64(r.storm.Initial))
+	l := newLog(r.budget, version, retain)
+	l.rec, l.forked, l.foreign = r, never, map[int32]struct{}{}
+	l.names, l.sorted, l.last = slices.Clone(r.names), slices.Clone(r.sorted), make([]uint64, len(r.names))
+	l.Release(uint64(r.storm.Initial), nil)
 	if renumber && r.storm.Initial == 0 {
-		l.advance()
 		l.fork()
 	}
 	return l
@@ -141,23 +135,29 @@ func (r *Recording) Play(version *Revision, retain int, renumber bool) *Log {
 
 // fork ends the numbers of the recording. The caller holds write and mu, or the log is not shared yet.
 func (l *Log) fork() {
-	at := l.Visible()
-	l.played = int(at)
-	l.tail.Store(&tail{base: at})
-	l.forked.Store(at)
-	l.floor.Store(0)
+	l.forked = l.indexed
+	if n := l.forked % blockSize; n > 0 { // The recording's block may go on otherwise.
+		all := slices.Clone(*l.chunks.Load())
+		old, own := all[len(all)-1], &chunk{block: new(block)}
+		for i := range n {
+			own.events[i].Store(old.events[i].Load())
+		}
+		own.before, own.version = old.before, old.version
+		all[len(all)-1] = own
+		l.chunks.Store(&all)
+	}
 }
 
 // Bounds returns the available versions. "Any" state is the current one, but the empty one of a recording with its
 // own numbers and without an initial list: its list returned 0.
 func (l *Log) Bounds() stream.Bounds {
-	at, version := l.newestPosition()
+	at, version, forked := l.newestPosition()
 	oldest := l.floor.Load()
 	if retain := uint64(max(l.retain, 0)); retain > 0 && at > retain {
 		oldest = max(oldest, at-retain)
 	}
 	b := stream.Bounds{Visible: version, Newest: l.version.Now(), Oldest: l.Version(oldest), First: version}
-	if l.forked.Load() == never && l.rec.storm.Initial == 0 {
+	if !forked && l.rec.storm.Initial == 0 {
 		b.First = 0
 	}
 	return b
@@ -165,27 +165,27 @@ func (l *Log) Bounds() stream.Bounds {
 
 // newestPosition returns the last position and the version of the state there: that of the whole server, unless the
 // log has the numbers of a recording.
-func (l *Log) newestPosition() (at, version uint64) {
-	if l.forked.Load() == never {
-		at = l.Visible()
-		return at, at
+func (l *Log) newestPosition() (at, version uint64, forked bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.forked == never {
+		return l.indexed, l.indexed, false
 	}
-	defer l.read()()
-	return l.indexed, l.version.Now() // Numbers of this log's events are taken under mu.
+	return l.indexed, l.version.Now(), true // Numbers of this log's events are taken under mu.
 }
 
 // Version returns the version of the event at a position.
 func (l *Log) Version(at uint64) uint64 {
-	if at <= l.forked.Load() {
+	if at <= l.base {
 		return at
 	}
-	c, n := l.inTail(at - 1)
+	c, n := l.chunk(at - 1)
 	return c.version[n]
 }
 
 // Newest returns the newest version at which the state is that of a position.
 func (l *Log) Newest(at uint64) uint64 {
-	if newest, version := l.newestPosition(); newest == at {
+	if newest, version, _ := l.newestPosition(); newest == at {
 		return version
 	}
 	return l.Version(at)
@@ -193,17 +193,13 @@ func (l *Log) Newest(at uint64) uint64 {
 
 // At returns the position of a version. O(log events).
 func (l *Log) At(version uint64) uint64 {
-	if version <= l.forked.Load() {
-		return version
-	}
-	defer l.read()()
-	forked := l.forked.Load()
-	n := sort.Search(int(l.indexed-forked), func(i int) bool { return l.Version(forked+uint64(i)+1) > version })
-	return forked + uint64(n)
+	newest, _, _ := l.newestPosition()
+	n := sort.Search(int(newest-l.base), func(i int) bool { return l.Version(l.base+uint64(i)+1) > version })
+	return min(l.base, version) + uint64(n)
 }
 
-// Release makes the recording's events up to seq visible. It takes O(1) plus the waiting followers
-// before the fork, else O(released events). A seq out of range counts as the nearest one in range.
+// Release makes the recording's events up to seq visible. It takes O(released events) plus the waiting followers. A seq
+// out of range counts as the nearest one in range.
 //
 // After the fork, released events act like writes: a change or deletion of a missing object is dropped,
 // and a creation replaces an existing object. On an object that another writer has changed, an event is
@@ -219,39 +215,34 @@ func (l *Log) Release(seq uint64, due func(at time.Duration) time.Time) {
 	seq = min(seq, uint64(len(l.rec.storm.Events)))
 	l.write.Lock()
 	defer l.write.Unlock()
-	var at time.Time
-	if l.observe != nil {
-		at = time.Now()
-	}
-	if l.forked.Load() == never {
-		from := l.Visible()
-		l.version.raise(seq)
-		l.Raise(seq)
-		if l.observe != nil {
-			l.report(from, seq, at, due)
-		}
-		return
-	}
 	if uint64(l.played) >= seq {
 		return
 	}
 	l.mu.Lock()
-	to := l.Visible()
+	now := time.Now()
 	var changes []Change
 	for ; uint64(l.played) < seq; l.played++ {
 		e := &l.rec.storm.Events[l.played]
-		old, _ := l.newest(e.Key)
-		version := l.version.next()
-		typ, o := l.replay(l.played, old, version)
-		if typ == "" {
-			continue
+		by, version := Origin{By: Storm}, e.Seq
+		if due != nil {
+			by.Intended = due(e.At)
 		}
-		to++
-		added := l.append(to, version, typ, e.Key, o)
+		old, _ := l.newest(e.KeyIndex)
+		if l.forked != never {
+			version = l.version.next()
+			if e = l.replay(l.played, old, version); e == nil {
+				continue
+			}
+		}
+		l.append(e, version)
 		if l.observe != nil {
-			changes = append(changes, changeOf(released(e, due), at, added, old, version))
+			changes = append(changes, changeOf(by, now, e, old, version))
 		}
 	}
+	if l.forked == never {
+		l.version.raise(seq)
+	}
+	to := l.indexed
 	l.mu.Unlock()
 	l.Raise(to)
 	for _, c := range changes {
@@ -265,69 +256,67 @@ func (l *Log) Put(by Origin, t watch.EventType, key string, o resources.Object, 
 	l.write.Lock()
 	defer l.write.Unlock()
 	l.mu.Lock()
-	l.advance()
-	before, newest := l.newest(key)
+	before, newest := l.newest(l.lookup(key))
 	if newest != was {
 		l.mu.Unlock()
 		return false
 	}
-	if l.forked.Load() == never {
+	if l.forked == never {
 		l.fork()
 	}
-	at, version := l.Visible()+1, l.version.next()
+	at, version := l.indexed+1, l.version.next()
 	o.SetResourceVersion(strconv.FormatUint(version, 10))
-	e := l.append(at, version, t, key, o)
+	k := l.keyIndex(key)
+	e := &storm.Event{Type: t, Seq: at, Key: key, KeyIndex: k, Object: o}
+	l.append(e, version)
 	if l.rec != nil && t != watch.Deleted {
-		l.foreign[e.KeyIndex] = struct{}{}
+		l.foreign[k] = struct{}{}
 	} else {
-		delete(l.foreign, e.KeyIndex)
+		delete(l.foreign, k)
 	}
 	l.mu.Unlock()
-	if l.observe == nil {
-		l.Raise(at)
-		return true
-	}
 	now := time.Now()
 	l.Raise(at)
-	l.observe(changeOf(by, now, e, before, version))
+	if l.observe != nil {
+		l.observe(changeOf(by, now, e, before, version))
+	}
 	return true
 }
 
-// append adds an event at a position that is not visible yet. The index is up to date and
-// the caller holds write and mu.
-func (l *Log) append(at, version uint64, t watch.EventType, key string, o runtime.Object) *storm.Event {
-	k := l.keyIndex(key)
-	tl := l.tail.Load()
-	n := at - 1 - tl.base
-	if n/blockSize == uint64(len(tl.chunks)) {
-		tl = &tail{base: tl.base, chunks: append(tl.chunks, &chunk{})}
-		l.tail.Store(tl)
+// append adds the event of the next position, which is not visible yet. The caller holds write and mu.
+func (l *Log) append(e *storm.Event, version uint64) {
+	i, all := e.Seq-1-l.base, *l.chunks.Load()
+	if i/blockSize == uint64(len(all)) {
+		c := &chunk{block: new(block)}
+		if l.forked == never {
+			c.block = &l.rec.blocks[i/blockSize]
+		}
+		l.chunks.Store(new(append(all, c)))
 	}
-	c := tl.chunks[n/blockSize]
-	e := &storm.Event{Type: t, Seq: at, Key: key, KeyIndex: k, Object: o}
-	c.events[n%blockSize].Store(e)
-	c.before[n%blockSize], c.version[n%blockSize] = l.last[k], version
-	l.last[k] = at
-	l.indexed = at
-	l.trim(at)
-	return e
+	c, n := l.chunk(e.Seq - 1)
+	c.events[n].Store(e)
+	c.before[n], c.version[n] = l.last[e.KeyIndex], version
+	l.last[e.KeyIndex], l.indexed = e.Seq, e.Seq
+	l.trim(e.Seq)
 }
 
-// trim drops events of the tail that are older than the history, except those of the
+// own returns the position from which the blocks are the log's own. The caller holds mu.
+func (l *Log) own() uint64 { return l.base + (l.forked-l.base)/blockSize*blockSize }
+
+// trim drops events after the fork that are older than the history, except those of the
 // state at its beginning. The caller holds write and mu.
 func (l *Log) trim(at uint64) {
-	base := l.tail.Load().base
-	floor := max(l.floor.Load(), base)
+	floor := max(l.floor.Load(), l.own())
 	if at < floor+uint64(l.history)+blockSize {
 		return
 	}
 	// One block has been added since the last time.
 	l.floor.Store(floor + blockSize)
-	c, _ := l.inTail(floor)
+	c, _ := l.chunk(floor)
 	for j := range c.events {
 		e := c.events[j].Load()
-		if before := c.before[j]; before > base {
-			old, n := l.inTail(before - 1)
+		if before := c.before[j]; before > l.own() {
+			old, n := l.chunk(before - 1)
 			old.events[n].Store(nil)
 		}
 		if e.Type != watch.Deleted {
@@ -338,77 +327,36 @@ func (l *Log) trim(at uint64) {
 			l.forget(e)
 		}
 	}
-	l.budget.drop(&c.block)
+	l.budget.drop(c.block)
 	if l.Dropped != nil {
 		l.Dropped(floor + blockSize)
 	}
 }
 
-// Close gives the encodings of the tail back to the budget, which other logs share. No watch is open.
+// Close gives the log's own encodings back to the budget, which other logs share. No watch is open.
 func (l *Log) Close() {
-	for _, c := range l.tail.Load().chunks {
-		l.budget.drop(&c.block)
+	for i := l.own(); i < l.indexed; i += blockSize {
+		c, _ := l.chunk(i)
+		l.budget.drop(c.block)
 	}
 }
 
-// inTail returns the chunk of an event of the tail by its index (position − 1), and its
-// index in the chunk.
-func (l *Log) inTail(i uint64) (*chunk, int) {
-	tl := l.tail.Load()
-	i -= tl.base
-	return tl.chunks[i/blockSize], int(i % blockSize)
+// chunk returns the chunk of an event by its index (position − 1), and its index in the chunk.
+func (l *Log) chunk(i uint64) (*chunk, int) {
+	i -= l.base
+	return (*l.chunks.Load())[i/blockSize], int(i % blockSize)
 }
 
 // event returns the event at an index (position − 1), or nil if it was dropped.
 func (l *Log) event(i uint64) *storm.Event {
-	if i < l.forked.Load() {
-		return &l.rec.storm.Events[i]
-	}
-	c, n := l.inTail(i)
+	c, n := l.chunk(i)
 	return c.events[n].Load()
 }
 
-// previous returns the position of the key's previous event, or 0.
-func (l *Log) previous(i uint64) uint64 {
-	if i < l.forked.Load() {
-		return uint64(l.rec.keys().before[i] + 1)
-	}
-	c, n := l.inTail(i)
-	return c.before[n]
-}
-
-// block returns the block of an event, and the index of the block's first event and that
-// after its last one.
-func (l *Log) block(i uint64) (b *block, start, end uint64) {
-	if forked := l.forked.Load(); i < forked {
-		n := i / blockSize
-		return &l.rec.blocks[n], n * blockSize, min((n+1)*blockSize, forked)
-	}
-	c, n := l.inTail(i)
-	start = i - uint64(n)
-	return &c.block, start, start + blockSize
-}
-
-// advance updates the index to the visible events. The caller holds mu for writing.
-func (l *Log) advance() {
-	if l.last == nil {
-		l.names, l.sorted = l.rec.keys().names, l.rec.keys().sorted
-		l.last = make([]uint64, len(l.names))
-	}
-	visible := l.Visible()
-	// After the fork, append updates the index.
-	if forked := l.forked.Load(); visible > forked {
-		visible = forked
-	}
-	for ; l.indexed < visible; l.indexed++ {
-		l.last[l.rec.storm.Events[l.indexed].KeyIndex] = l.indexed + 1
-	}
-}
-
 // newest returns the newest event of an object and its position; 0 if the object does not
-// exist. The caller holds mu and the index is up to date.
-func (l *Log) newest(key string) (*storm.Event, uint64) {
-	if k, ok := l.lookup(key); ok && l.last[k] > 0 {
+// exist. The caller holds mu.
+func (l *Log) newest(k int32) (*storm.Event, uint64) {
+	if k >= 0 && l.last[k] > 0 {
 		if e := l.event(l.last[k] - 1); e.Type != watch.Deleted {
 			return e, l.last[k]
 		}
@@ -416,23 +364,22 @@ func (l *Log) newest(key string) (*storm.Event, uint64) {
 	return nil, 0
 }
 
-// lookup returns a key's index. The caller holds mu.
-func (l *Log) lookup(key string) (int32, bool) {
+// lookup returns a key's index, or -1. The caller holds mu.
+func (l *Log) lookup(key string) int32 {
 	k, ok := l.extra[key]
 	if !ok && l.rec != nil {
-		k, ok = l.rec.keys().index[key]
+		k, ok = l.rec.index[key]
 	}
-	return k, ok
+	if !ok {
+		return -1
+	}
+	return k
 }
 
 // keyIndex returns the index of a key and adds it if needed. The caller holds mu.
 func (l *Log) keyIndex(key string) int32 {
-	if k, ok := l.lookup(key); ok {
+	if k := l.lookup(key); k >= 0 {
 		return k
-	}
-	if l.shared {
-		l.names, l.sorted = slices.Clone(l.names), slices.Clone(l.sorted)
-		l.shared = false
 	}
 	var k int32
 	if n := len(l.free); n > 0 {
@@ -469,24 +416,11 @@ func (l *Log) forget(e *storm.Event) {
 	l.free = append(l.free, k)
 }
 
-// read brings the index up to date and locks it.
-func (l *Log) read() (unlock func()) {
-	l.mu.RLock()
-	if l.last != nil && l.indexed >= l.Visible() {
-		return l.mu.RUnlock
-	}
-	l.mu.RUnlock()
-	l.mu.Lock()
-	l.advance()
-	// sync.RWMutex has no downgrade.
-	return l.mu.Unlock
-}
-
-// Get returns an object and its position, or nil and 0. The object must not be changed.
-// O(1), plus the events since the last use of the index.
+// Get returns an object and its position, or nil and 0. The object must not be changed. O(1).
 func (l *Log) Get(key string) (resources.Object, uint64) {
-	defer l.read()()
-	e, at := l.newest(key)
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	e, at := l.newest(l.lookup(key))
 	if at == 0 {
 		return nil, 0
 	}
@@ -496,7 +430,8 @@ func (l *Log) Get(key string) (resources.Object, uint64) {
 // State returns the newest event of each object at a retained position whose key has the prefix and
 // is greater than after, sorted by key. O(keys), plus the events after the position.
 func (l *Log) State(at uint64, prefix, after string) []*storm.Event {
-	defer l.read()()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
 	from := 0
 	if start := max(prefix, after); start != "" {
 		from = l.place(start)
@@ -515,7 +450,8 @@ func (l *Log) State(at uint64, prefix, after string) []*storm.Event {
 		}
 		pos := l.last[k]
 		for pos > at {
-			pos = l.previous(pos - 1)
+			c, n := l.chunk(pos - 1)
+			pos = c.before[n]
 		}
 		if pos == 0 {
 			continue
@@ -545,12 +481,12 @@ func (l *Log) Frames(by Encoder, form wire.Form, members bool, from, to uint64) 
 // frames returns the frames of the block of the event after from, the block's start, and
 // the end of the frames, at most to.
 func (l *Log) frames(by Encoder, form wire.Form, members bool, from, to uint64) (f *frames, start, end uint64, err error) {
-	b, start, end := l.block(from)
-	end = min(to, end)
-	s, n := b.slot(form, members), int(end-start)
+	c, i := l.chunk(from)
+	start = from - uint64(i)
+	end = min(to, start+blockSize)
+	s, n := c.slot(form, members), int(end-start)
 	if f = s.have(by, n); f == nil {
-		first := start
-		f, err = s.make(by, l.budget, form, members, n, func(i int) *storm.Event { return l.event(first + uint64(i)) })
+		f, err = s.make(by, l.budget, form, members, n, func(i int) *storm.Event { return c.events[i].Load() })
 	}
 	return f, start, end, err
 }
@@ -561,10 +497,11 @@ func (l *Log) Event(at uint64) (e, was *storm.Event, err error) {
 	if at < l.floor.Load() {
 		return nil, nil, ErrGone
 	}
-	if e = l.event(at); e == nil {
+	c, n := l.chunk(at)
+	if e = c.events[n].Load(); e == nil {
 		return nil, nil, ErrGone
 	}
-	if before := l.previous(at); before > 0 {
+	if before := c.before[n]; before > 0 {
 		if was = l.event(before - 1); was != nil && was.Type == watch.Deleted {
 			was = nil
 		}
@@ -575,9 +512,8 @@ func (l *Log) Event(at uint64) (e, was *storm.Event, err error) {
 // Object returns the encoded object of an event of [Log.State]. It keeps no encoding of
 // its own. The bytes must not be changed.
 func (l *Log) Object(by Encoder, form wire.Form, e *storm.Event) ([]byte, error) {
-	b, start, _ := l.block(e.Seq - 1)
-	n := int(e.Seq - 1 - start)
-	if f := b.plain[form].have(by, n+1); f != nil {
+	c, n := l.chunk(e.Seq - 1)
+	if f := c.plain[form].have(by, n+1); f != nil {
 		return f.object(n, form.Media()), nil
 	}
 	return by.AppendObject(nil, form, e.Object)
@@ -586,17 +522,20 @@ func (l *Log) Object(by Encoder, form wire.Form, e *storm.Event) ([]byte, error)
 // Prepare encodes the blocks of the recording that a list mostly needs, for the next list
 // and for watches.
 func (l *Log) Prepare(by Encoder, form wire.Form, events []*storm.Event) error {
+	l.mu.RLock()
+	own := l.own()
+	l.mu.RUnlock()
 	counts := map[uint64]int{}
 	for _, e := range events {
-		if e.Seq <= l.forked.Load() {
+		if e.Seq <= own {
 			counts[(e.Seq-1)/blockSize]++
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(counts)) {
-		b, start, end := l.block(n * blockSize)
-		end = min(end, uint64(len(l.rec.storm.Events)))
+		start, end := n*blockSize, min((n+1)*blockSize, uint64(len(l.rec.storm.Events)))
+		c, _ := l.chunk(start)
 		// In a full budget more encodings displace others.
-		if counts[n] < blockSize/2 || b.plain[form].have(by, counts[n]) != nil || l.Visible() < end || l.budget.Used() >= l.budget.limit {
+		if counts[n] < blockSize/2 || c.plain[form].have(by, counts[n]) != nil || l.Visible() < end || l.budget.Used() >= l.budget.limit {
 			continue
 		}
 		if _, _, _, err := l.frames(by, form, false, start, end); err != nil {
@@ -613,39 +552,30 @@ type Recording struct {
 	kind   *wire.Kind
 	budget *Budget
 	blocks []block
-	keys   func() *keys // computed at the first call
-}
 
-// keys are the keys of a recording.
-type keys struct {
-	names  []string         // by index
+	names  []string         // keys by index
 	sorted []int32          // indexes in the order of keys
 	index  map[string]int32 // indexes by key
 	before []int32          // for each event, the index of the key's previous event, or -1
 }
 
 // NewRecording returns the recording of a valid storm (see
-// [storm.Storm.Validate]). Nothing is encoded yet. O(1).
+// [storm.Storm.Validate]). Nothing is encoded yet. O(events).
 func NewRecording(s *storm.Storm, kind *wire.Kind, budget *Budget) *Recording {
-	r := &Recording{storm: s, kind: kind, budget: budget, blocks: make([]block, (len(s.Events)+blockSize-1)/blockSize)}
-	r.keys = sync.OnceValue(func() *keys { return keysOf(s) })
-	return r
-}
-
-func keysOf(s *storm.Storm) *keys {
-	k := &keys{
+	r := &Recording{
+		storm: s, kind: kind, budget: budget, blocks: make([]block, (len(s.Events)+blockSize-1)/blockSize),
 		names: make([]string, s.Keys), index: make(map[string]int32, s.Keys), before: make([]int32, len(s.Events)),
 	}
 	last := slices.Repeat([]int32{-1}, s.Keys)
 	for i := range s.Events {
 		e := &s.Events[i]
-		if k.before[i] = last[e.KeyIndex]; k.before[i] < 0 {
-			k.names[e.KeyIndex], k.index[e.Key] = e.Key, e.KeyIndex
+		if r.before[i] = last[e.KeyIndex]; r.before[i] < 0 {
+			r.names[e.KeyIndex], r.index[e.Key] = e.Key, e.KeyIndex
 		}
 		last[e.KeyIndex] = int32(i)
 	}
-	k.sorted = slices.SortedFunc(maps.Values(k.index), func(a, b int32) int { return strings.Compare(k.names[a], k.names[b]) })
-	return k
+	r.sorted = slices.SortedFunc(maps.Values(r.index), func(a, b int32) int { return strings.Compare(r.names[a], r.names[b]) })
+	return r
 }
 
 // Encode encodes events in advance, up to three quarters of the budget; if members is true, as

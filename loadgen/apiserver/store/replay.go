@@ -13,27 +13,30 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// replay returns the event to append with a version for the recording's event with an index, given the newest
-// event of its object; no type if there is none. The caller holds write and mu.
-func (l *Log) replay(index int, current *storm.Event, number uint64) (watch.EventType, runtime.Object) {
+// replay returns the next event, with a version, for the recording's event with an index, given the newest event of its
+// object; nil if there is none. The caller holds write and mu.
+func (l *Log) replay(index int, current *storm.Event, number uint64) *storm.Event {
 	e := &l.rec.storm.Events[index]
 	version := strconv.FormatUint(number, 10)
+	event := func(t watch.EventType, o runtime.Object) *storm.Event {
+		return &storm.Event{Type: t, Seq: l.indexed + 1, Key: e.Key, KeyIndex: e.KeyIndex, Object: o}
+	}
 	switch {
 	case e.Type == watch.Added && current == nil:
-		return watch.Added, wire.AtVersion(e.Object, version)
+		return event(watch.Added, wire.AtVersion(e.Object, version))
 	case e.Type == watch.Added:
-		delete(l.foreign, current.KeyIndex)
-		return watch.Modified, wire.AtVersion(e.Object, version)
+		delete(l.foreign, e.KeyIndex)
+		return event(watch.Modified, wire.AtVersion(e.Object, version))
 	case current == nil:
-		return "", nil
+		return nil
 	}
-	if _, foreign := l.foreign[current.KeyIndex]; !foreign {
-		return e.Type, wire.AtVersion(e.Object, version)
+	if _, foreign := l.foreign[e.KeyIndex]; !foreign {
+		return event(e.Type, wire.AtVersion(e.Object, version))
 	}
-	from := l.rec.storm.Events[l.rec.keys().before[index]].Object.(resources.Object)
+	from := l.rec.storm.Events[l.rec.before[index]].Object.(resources.Object)
 	now := current.Object.(resources.Object)
 	if from.GetUID() != now.GetUID() {
-		return "", nil // a client has replaced the object
+		return nil // a client has replaced the object
 	}
 	o, err := patch.Replay(from, e.Object, now)
 	if err != nil {
@@ -42,17 +45,17 @@ func (l *Log) replay(index int, current *storm.Event, number uint64) (watch.Even
 	m := o.(resources.Object)
 	m.SetResourceVersion(version)
 	if e.Type != watch.Deleted {
-		return watch.Modified, o
+		return event(watch.Modified, o)
 	}
 	// Finalizers that the storm does not know are those of clients.
 	others := slices.ContainsFunc(m.GetFinalizers(), func(f string) bool { return !slices.Contains(from.GetFinalizers(), f) })
 	switch {
 	case others && now.GetDeletionTimestamp() != nil:
-		return "", nil
+		return nil
 	case others:
 		patch.Mark(m)
-		return watch.Modified, o
+		return event(watch.Modified, o)
 	}
-	delete(l.foreign, current.KeyIndex)
-	return watch.Deleted, o
+	delete(l.foreign, e.KeyIndex)
+	return event(watch.Deleted, o)
 }
