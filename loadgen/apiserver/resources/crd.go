@@ -26,7 +26,6 @@ type Custom struct {
 	// Schema is the schema for OpenAPI, never nil. It describes apiVersion, kind and
 	// metadata only if the manifest does.
 	Schema     *spec.Schema
-	Warning    string                       // of a deprecated version, or ""
 	Structural *structuralschema.Structural // for pruning and defaults
 	validator  *validate.SchemaValidator    // of objects
 	*Definition
@@ -49,11 +48,6 @@ func (c *Custom) Scale() *apiextensionsv1.CustomResourceSubresourceScale {
 	return c.Version.Subresources.Scale
 }
 
-type definition struct {
-	kind      schema.GroupKind
-	resources []*Resource
-}
-
 // Define serves the custom resource of a definition, which may replace an old one of that name, and returns it in the
 // stored version. The definition belongs to the registry.
 //
@@ -61,37 +55,31 @@ type definition struct {
 // field. x-kubernetes-validations are neither compiled nor run.
 func (r *Registry) Define(old, crd *apiextensionsv1.CustomResourceDefinition) (*Resource, error) {
 	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(crd)
-	m := (*manifest)(crd)
 	errs := ValidateDefinition(old, crd)
-	var d *definition
-	var stored *Resource
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if len(errs) == 0 {
-		var err error
-		if d, stored, err = m.definition(); err != nil {
-			return nil, err
-		}
-	}
-	if len(errs) == 0 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		errs = r.conflicts(m)
+		errs = r.conflicts(crd)
 	}
 	if len(errs) > 0 {
-		return nil, Invalid(definitionsKind.GroupKind(), m.Name, errs)
+		return nil, Invalid(definitionsKind.GroupKind(), crd.Name, errs)
 	}
-	r.definitions[m.Name] = d
+	d, err := newDefinition(crd)
+	if err != nil {
+		return nil, err
+	}
+	r.definitions[crd.Name] = d.Versions
 	r.publish()
-	return stored, nil
+	return d.Storage, nil
 }
 
 // ValidateDefinition returns the errors of a definition with its defaults, which may replace an old one.
 func ValidateDefinition(old, crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
-	m := (*manifest)(crd)
-	errs := m.validate()
+	errs := validateSpec(&crd.Spec)
 	if old != nil {
-		errs = append(errs, m.validateUpdate(old)...)
-	} else if m.Name != m.Spec.Names.Plural+"."+m.Spec.Group {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Name, "must be spec.names.plural+\".\"+spec.group"))
+		errs = append(errs, validateUpdate(old, crd)...)
+	} else if crd.Name != crd.Spec.Names.Plural+"."+crd.Spec.Group {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), crd.Name, "must be spec.names.plural+\".\"+spec.group"))
 	}
 	return errs
 }
@@ -102,14 +90,14 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) error {
 }
 
 // conflicts returns the conflicts with other resources. The caller holds r.mu.
-func (r *Registry) conflicts(m *manifest) (errs field.ErrorList) {
-	at := field.NewPath("spec")
-	if slices.ContainsFunc(builtins(), func(b *Resource) bool { return b.GVR.Group == m.Spec.Group }) {
-		errs = append(errs, field.Invalid(at.Child("group"), m.Spec.Group, "is a group of the server's own"))
+func (r *Registry) conflicts(crd *apiextensionsv1.CustomResourceDefinition) (errs field.ErrorList) {
+	at, group, kind := field.NewPath("spec"), crd.Spec.Group, crd.Spec.Names.Kind
+	if slices.ContainsFunc(builtins(), func(b *Resource) bool { return b.GVR.Group == group }) {
+		errs = append(errs, field.Invalid(at.Child("group"), group, "is a group of the server's own"))
 	}
 	for name, other := range r.definitions {
-		if name != m.Name && other.kind == m.kind() {
-			errs = append(errs, field.Invalid(at.Child("names", "kind"), other.kind.Kind, "is already that of "+name))
+		if name != crd.Name && len(other) > 0 && other[0].GVR.Group == group && other[0].GVK.Kind == kind {
+			errs = append(errs, field.Invalid(at.Child("names", "kind"), kind, "is already that of "+name))
 		}
 	}
 	return errs
@@ -147,57 +135,58 @@ func SetCondition(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensi
 	apihelpers.SetCRDCondition(crd, c)
 }
 
-// manifest is a CustomResourceDefinition with its defaults.
-type manifest apiextensionsv1.CustomResourceDefinition
-
-func (m *manifest) kind() schema.GroupKind {
-	return schema.GroupKind{Group: m.Spec.Group, Kind: m.Spec.Names.Kind}
-}
-
 // validateUpdate returns the errors of a change (k8s.io/apiextensions-apiserver v0.37, pkg/apis/apiextensions/validation).
-func (m *manifest) validateUpdate(old *apiextensionsv1.CustomResourceDefinition) (errs field.ErrorList) {
-	at, status := field.NewPath("spec"), field.NewPath("status", "storedVersions")
-	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Scope, old.Spec.Scope, at.Child("scope"))...)
-	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Names.Kind, old.Spec.Names.Kind, at.Child("names", "kind"))...)
-	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Group, old.Spec.Group, at.Child("group"))...)
-	errs = append(errs, apivalidation.ValidateImmutableField(m.Spec.Names.Plural, old.Spec.Names.Plural, at.Child("names", "plural"))...)
-	for i, v := range m.Status.StoredVersions {
-		if !slices.ContainsFunc(m.Spec.Versions, func(now apiextensionsv1.CustomResourceDefinitionVersion) bool { return now.Name == v }) {
+func validateUpdate(old, crd *apiextensionsv1.CustomResourceDefinition) (errs field.ErrorList) {
+	at, status, was, now := field.NewPath("spec"), field.NewPath("status", "storedVersions"), &old.Spec, &crd.Spec
+	errs = append(errs, apivalidation.ValidateImmutableField(now.Scope, was.Scope, at.Child("scope"))...)
+	errs = append(errs, apivalidation.ValidateImmutableField(now.Names.Kind, was.Names.Kind, at.Child("names", "kind"))...)
+	errs = append(errs, apivalidation.ValidateImmutableField(now.Group, was.Group, at.Child("group"))...)
+	errs = append(errs, apivalidation.ValidateImmutableField(now.Names.Plural, was.Names.Plural, at.Child("names", "plural"))...)
+	for i, v := range crd.Status.StoredVersions {
+		if !slices.ContainsFunc(now.Versions, func(now apiextensionsv1.CustomResourceDefinitionVersion) bool { return now.Name == v }) {
 			errs = append(errs, field.Invalid(status.Index(i), v, fmt.Sprintf("missing from spec.versions; %[1]s was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in %[1]s and removes %[1]s from status.storedVersions", v)))
 		}
 	}
 	return errs
 }
 
-// definition returns the resources of a valid manifest and the one that is stored.
-func (m *manifest) definition() (*definition, *Resource, error) {
-	d := &definition{kind: m.kind()}
-	shared := &Definition{Name: m.Name, Conversion: m.Spec.Conversion, All: map[string]*Custom{}}
-	stored := schema.GroupVersionResource{Group: m.Spec.Group, Resource: m.Spec.Names.Plural}
-	stored.Version = m.Spec.Versions[slices.IndexFunc(m.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })].Name
-	for i := range m.Spec.Versions {
-		v := &m.Spec.Versions[i]
-		custom, err := m.custom(v)
+// newDefinition prepares all versions of a valid definition.
+func newDefinition(crd *apiextensionsv1.CustomResourceDefinition) (*Definition, error) {
+	d := &Definition{Name: crd.Name, Conversion: crd.Spec.Conversion, All: map[string]*Custom{}}
+	names := &crd.Spec.Names
+	stored, err := apihelpers.GetCRDStorageVersion(crd)
+	if err != nil {
+		return nil, err
+	}
+	for i := range crd.Spec.Versions {
+		v := &crd.Spec.Versions[i]
+		custom, err := newCustom(v)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		custom.Definition, shared.All[v.Name] = shared, custom
-		res := m.resource(v, custom)
-		if res.Stored = stored; v.Storage {
-			shared.Storage = res
+		custom.Definition, d.All[v.Name] = d, custom
+		gv := schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}
+		res := &Resource{
+			GVR: gv.WithResource(names.Plural), GVK: gv.WithKind(names.Kind), ListKind: names.ListKind, Singular: names.Singular,
+			Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped, ShortNames: names.ShortNames, Categories: names.Categories,
+			Verbs: customVerbs, Custom: custom,
+			Stored: schema.GroupVersionResource{Group: gv.Group, Version: stored, Resource: names.Plural},
+		}
+		if sub := v.Subresources; sub != nil && sub.Status != nil {
+			res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: res.GVK, Verbs: getPatchUpdate})
+		}
+		if custom.Scale() != nil {
+			res.Subresources = append(res.Subresources, Subresource{Name: Scale, Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: getPatchUpdate})
+		}
+		if v.Storage {
+			d.Storage = res
 		}
 		if v.Served {
-			d.resources = append(d.resources, res)
+			d.Versions = append(d.Versions, res)
 		}
 	}
-	slices.SortFunc(d.resources, inDiscoveryOrder)
-	shared.Versions = d.resources
-	for _, res := range d.resources {
-		if res.Custom.Version.Deprecated {
-			res.Custom.Warning = res.deprecation()
-		}
-	}
-	return d, shared.Storage, nil
+	slices.SortFunc(d.Versions, inDiscoveryOrder)
+	return d, nil
 }
 
 // deprecations are the warnings of built-in kinds.
@@ -208,16 +197,13 @@ var deprecations = map[schema.GroupVersionKind]string{
 
 // Deprecation returns the warning of a deprecated version, or "".
 func (r *Resource) Deprecation() string {
-	if r.Custom != nil {
-		return r.Custom.Warning
-	}
-	return deprecations[r.GVK]
-}
-
-// deprecation returns the warning of a deprecated version of a custom resource.
-func (r *Resource) deprecation() string {
-	if text := r.Custom.Version.DeprecationWarning; text != nil {
-		return *text
+	switch {
+	case r.Custom == nil:
+		return deprecations[r.GVK]
+	case !r.Custom.Version.Deprecated:
+		return ""
+	case r.Custom.Version.DeprecationWarning != nil:
+		return *r.Custom.Version.DeprecationWarning
 	}
 	say := func(r *Resource) string { return r.GVK.GroupVersion().String() + " " + r.GVK.Kind }
 	text := say(r) + " is deprecated"
@@ -229,8 +215,8 @@ func (r *Resource) deprecation() string {
 	return text
 }
 
-// custom prepares the schema of a version for all its uses.
-func (m *manifest) custom(v *apiextensionsv1.CustomResourceDefinitionVersion) (*Custom, error) {
+// newCustom prepares the schema of a version for all its uses.
+func newCustom(v *apiextensionsv1.CustomResourceDefinitionVersion) (*Custom, error) {
 	c := &Custom{Version: v, Schema: new(spec.Schema)}
 	var internal apiextensions.JSONSchemaProps
 	err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &internal, nil)
@@ -246,26 +232,4 @@ func (m *manifest) custom(v *apiextensionsv1.CustomResourceDefinitionVersion) (*
 	}
 	c.validator = validatorOf(c.Schema)
 	return c, err
-}
-
-func (m *manifest) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, custom *Custom) *Resource {
-	gv := schema.GroupVersion{Group: m.Spec.Group, Version: v.Name}
-	res := &Resource{
-		GVR:        gv.WithResource(m.Spec.Names.Plural),
-		GVK:        gv.WithKind(m.Spec.Names.Kind),
-		ListKind:   m.Spec.Names.ListKind,
-		Singular:   m.Spec.Names.Singular,
-		Namespaced: m.Spec.Scope == apiextensionsv1.NamespaceScoped,
-		ShortNames: m.Spec.Names.ShortNames,
-		Categories: m.Spec.Names.Categories,
-		Verbs:      customVerbs,
-		Custom:     custom,
-	}
-	if sub := v.Subresources; sub != nil && sub.Status != nil {
-		res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: res.GVK, Verbs: getPatchUpdate})
-	}
-	if custom.Scale() != nil {
-		res.Subresources = append(res.Subresources, Subresource{Name: Scale, Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: getPatchUpdate})
-	}
-	return res
 }

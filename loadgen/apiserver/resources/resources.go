@@ -124,7 +124,7 @@ type Registry struct {
 	mu sync.Mutex // serializes changes and guards definitions
 	// definitions holds definitions by name, "widgets.example.com", and further versions
 	// of built-in resources by group and version.
-	definitions map[string]*definition
+	definitions map[string][]*Resource
 }
 
 // snapshot is an immutable state of the registry.
@@ -138,7 +138,7 @@ type snapshot struct {
 // New returns a registry of the resources that a real API server serves by default:
 // the stable versions (v1, v2) in client-go, and CustomResourceDefinitions.
 func New() *Registry {
-	r := &Registry{definitions: make(map[string]*definition)}
+	r := &Registry{definitions: make(map[string][]*Resource)}
 	r.publish()
 	return r
 }
@@ -150,7 +150,7 @@ func (r *Registry) Serve(gv schema.GroupVersion) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(found) > 0 && !stable(gv.Version) && r.definitions[gv.String()] == nil {
-		r.definitions[gv.String()] = &definition{resources: found}
+		r.definitions[gv.String()] = found
 		r.publish()
 	}
 	return len(found) > 0
@@ -165,8 +165,8 @@ func (r *Registry) publish() {
 			next.all = append(next.all, b)
 		}
 	}
-	for _, d := range r.definitions {
-		next.all = append(next.all, d.resources...)
+	for _, served := range r.definitions {
+		next.all = append(next.all, served...)
 	}
 	slices.SortFunc(next.all, inDiscoveryOrder)
 	next.byResource = make(map[schema.GroupVersionResource]*Resource, len(next.all))

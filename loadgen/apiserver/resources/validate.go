@@ -49,11 +49,11 @@ func (f *findings) label(at *field.Path, name, value, why string) {
 	f.when(len(msgs) > 0, field.Invalid(at, name, why+strings.Join(msgs, ",")))
 }
 
-// validate returns the errors of a definition.
-func (m *manifest) validate() field.ErrorList {
+// validateSpec returns the errors of a definition.
+func validateSpec(of *apiextensionsv1.CustomResourceDefinitionSpec) field.ErrorList {
 	var spec apiextensions.CustomResourceDefinitionSpec
 	f, at := &findings{}, field.NewPath("spec")
-	if err := apiextensionsv1.Convert_v1_CustomResourceDefinitionSpec_To_apiextensions_CustomResourceDefinitionSpec(&m.Spec, &spec, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinitionSpec_To_apiextensions_CustomResourceDefinitionSpec(of, &spec, nil); err != nil {
 		return field.ErrorList{field.Invalid(at, "", err.Error())}
 	}
 	msgs := utilvalidation.IsDNS1123Subdomain(spec.Group)
