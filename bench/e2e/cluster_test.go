@@ -256,7 +256,7 @@ func (d *clusterDriver) badInput(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	s, err := f.Follow(ctx, spec.Ref(), 3*time.Minute, func(fleet.State) {}, func(err error) { t.Error(err) })
+	s, err := f.Follow(ctx, spec.Ref(), 3*time.Minute, func(fleet.Pod) string { return "" }, func(text string) { t.Log(text) })
 	if err != nil || !s.Over || s.Failure == "" || s.Count(fleet.GivenUp) != 2 || s.Pods[0].Failures != 1 || s.Pods[0].Reason != "exit code 2" {
 		t.Errorf("%+v, %v", s, err)
 	}

@@ -195,7 +195,7 @@ func (p *planner) planParts(plan *Plan) error {
 			}
 			whole := &plan.Comparisons[i]
 			whole.Cells = append(whole.Cells, c.Cells...)
-			whole.Input, whole.Whole = digestOf(whole.Input, c.Input), digestOf(whole.Whole, c.Whole)
+			whole.Input = digestOf(whole.Input, c.Input)
 		}
 	}
 	return nil

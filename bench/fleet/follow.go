@@ -1,10 +1,8 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -16,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
+
+	"watchlab/bench/lab"
 )
 
 // plan reads the plan of a run. The error may wrap [ErrNoRun].
@@ -85,29 +85,43 @@ func list[T any](ctx context.Context, client dynamic.ResourceInterface, opts met
 	return all, nil
 }
 
-// Follow looks at a run until it has ended, each second and 10 ms a pod, and returns its last state. It
-// calls show for each new state. If ctx ends, Follow returns its error; the run continues. warn receives each new
-// error of a look; the next look follows. If a pod waits for a node or its image for longer than wait,
-// Follow returns a [*WaitError].
-func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show func(State), warn func(error)) (State, error) {
+// Follow looks at a run until it has ended, each second and 10 ms a pod, and returns its last state. If ctx ends,
+// Follow returns its error; the run continues. say receives the numbers of pods by phase when they change, and once
+// each error of a look and each advice of hint for a waiting pod. A pod that waits for a node or its image for longer
+// than wait is an error.
+func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, hint func(Pod) string, say func(string)) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
 		return State{}, err
 	}
-	last, failed := State{Ref: ref, Plan: plan}, ""
+	last, line, said := State{Ref: ref, Plan: plan}, "", map[string]bool{}
+	once := func(key, text string) {
+		if !said[key] {
+			said[key] = true
+			say(text)
+		}
+	}
 	var waits Pod // the first waiting pod, since a time
 	var since time.Time
 	for {
 		now, err := f.look(ctx, ref, plan, "0")
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return last, ctx.Err()
-		case err != nil && err.Error() != failed:
-			failed = err.Error()
-			warn(err)
-		case err == nil && !reflect.DeepEqual(now, last):
-			last, failed = now, ""
-			show(last)
+		}
+		if err != nil {
+			once(err.Error(), lab.OneLine(err.Error())+"; retrying")
+		} else {
+			last = now
+		}
+		for _, p := range last.Pods {
+			if p.Phase == Waiting && p.Reason != "" {
+				advice := hint(p)
+				once(advice, fmt.Sprintf("pod %d waits: %s; %s", p.Index, p.waitsFor(), advice))
+			}
+		}
+		if text := last.Line(); err == nil && text != line {
+			line = text
+			say(line)
 		}
 		if last.Over {
 			return last, nil
@@ -121,7 +135,7 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show fu
 		case waits.Name != before:
 			since = time.Now()
 		case waits.Name != "" && time.Since(since) >= wait:
-			return last, &WaitError{Pod: waits, Wait: wait}
+			return last, fmt.Errorf("pod %s has waited for %v: %s; %s", waits.Name, wait, waits.waitsFor(), hint(waits))
 		}
 		select {
 		case <-time.After(time.Second + time.Duration(plan.Pods)*10*time.Millisecond):
@@ -129,14 +143,4 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show fu
 			return last, ctx.Err()
 		}
 	}
-}
-
-// WaitError is the error of [Fleet.Follow] for a pod that does not start.
-type WaitError struct {
-	Pod  Pod
-	Wait time.Duration // for which it was the first that waits
-}
-
-func (e *WaitError) Error() string {
-	return fmt.Sprintf("pod %s has waited for %v: %s: %s", e.Pod.Name, e.Wait, cmp.Or(e.Pod.Reason, "ContainerCreating"), cmp.Or(e.Pod.Message, e.Pod.Image))
 }

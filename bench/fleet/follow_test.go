@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,9 +57,8 @@ func (f *Fleet) put(t *testing.T, r schema.GroupVersionResource, o runtime.Objec
 	}
 }
 
-func unwarned(t *testing.T) func(error) {
-	return func(err error) { t.Errorf("warned: %v", err) }
-}
+// noHint is advice for no pod.
+func noHint(Pod) string { return "" }
 
 // TestFollow: each change is shown once, and the end of the Job ends Follow.
 func TestFollow(t *testing.T) {
@@ -73,13 +73,13 @@ func TestFollow(t *testing.T) {
 			job.Status = batchv1.JobStatus{CompletedIndexes: "0-3", Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}}
 			f.put(t, jobs, job)
 		}()
-		var shown []State
-		s, err := f.Follow(t.Context(), testRef, time.Minute, func(s State) { shown = append(shown, s) }, unwarned(t))
+		var said []string
+		s, err := f.Follow(t.Context(), testRef, time.Minute, noHint, func(text string) { said = append(said, text) })
 		if err != nil || !s.Over || s.Count(Succeeded) != 4 {
 			t.Errorf("Follow returned %+v, %v", s, err)
 		}
-		if len(shown) != 3 || shown[0].Count(Absent) != 4 || shown[1].Count(Running) != 4 || !shown[2].Over {
-			t.Errorf("shown: %+v", shown)
+		if want := []string{"4 pods: 4 absent", "4 pods: 4 running", "4 pods: 4 succeeded"}; !slices.Equal(said, want) {
+			t.Errorf("said %q, want %q", said, want)
 		}
 	})
 }
@@ -99,8 +99,14 @@ func TestFollowWaits(t *testing.T) {
 			}
 		}()
 		began := time.Now()
-		_, err := f.Follow(t.Context(), testRef, time.Minute, func(State) {}, unwarned(t))
-		const want = "pod watchlab-mine-1-0 has waited for 1m0s: Unschedulable: 1 Insufficient cpu"
+		hint := func(p Pod) string { return StartHint(p, "kind-lab", "kind", "lab") }
+		var said []string
+		_, err := f.Follow(t.Context(), testRef, time.Minute, hint, func(text string) { said = append(said, text) })
+		const waits = "Unschedulable: 1 Insufficient cpu; overlay kind asks for more than the nodes have"
+		if !slices.Contains(said, "pod 1 waits: "+waits) || len(slices.Compact(slices.Sorted(slices.Values(said)))) != len(said) {
+			t.Errorf("said %q", said)
+		}
+		const want = "pod watchlab-mine-1-0 has waited for 1m0s: " + waits
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -115,7 +121,7 @@ func TestFollowCancelled(t *testing.T) {
 		f, _ := fakeFleet(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		shown := 0
-		s, err := f.Follow(ctx, testRef, time.Minute, func(State) { shown++; cancel() }, unwarned(t))
+		s, err := f.Follow(ctx, testRef, time.Minute, noHint, func(string) { shown++; cancel() })
 		if !errors.Is(err, context.Canceled) || s.Over || shown != 1 {
 			t.Errorf("%+v, %v, shown %d times", s, err, shown)
 		}

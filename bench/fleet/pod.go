@@ -111,7 +111,7 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 	failures, _ := strconv.Atoi(os.Getenv(FailuresVar))
 	ignored, _ := strconv.Atoi(os.Getenv(IgnoredVar))
 	s.mine = lab.Share{
-		Index: s.index, Of: s.plan.Pods, Pod: os.Getenv(PodVar), Node: os.Getenv(NodeVar), Attempt: failures + ignored, Whole: wholes(p.Comparisons),
+		Index: s.index, Of: s.plan.Pods, Pod: os.Getenv(PodVar), Node: os.Getenv(NodeVar), Attempt: failures + ignored,
 	}
 	if s.plan.Barrier.Duration > 0 {
 		b, failed := s.join(ctx, lab.Plays(p.Comparisons, opts))
@@ -153,18 +153,6 @@ func (s *jobPod) meet(ctx context.Context, b *Barrier, p lab.Play) error {
 		s.mine.Starts = append(s.mine.Starts, began)
 	}
 	return err
-}
-
-// wholes returns the digests of the whole storms; nil if one has none.
-func wholes(comparisons []lab.Comparison) []string {
-	var all []string
-	for _, c := range comparisons {
-		if c.Whole == "" {
-			return nil
-		}
-		all = append(all, c.Whole)
-	}
-	return all
 }
 
 // upload uploads the result, also after an interruption.

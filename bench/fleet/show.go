@@ -67,36 +67,13 @@ func (s State) Unfinished() []string {
 	return all
 }
 
-// Follower says the numbers of pods by phase when they change, and each reason of waiting pods once.
-type Follower struct {
-	Say  func(string)     // receives each line
-	Hint func(Pod) string // advice for a waiting pod
-
-	line  string
-	waits map[string]bool
-}
-
-// Show says what has changed.
-func (f *Follower) Show(s State) {
-	if f.waits == nil {
-		f.waits = map[string]bool{}
+// waitsFor returns the reason why the pod waits, with what it lacks.
+func (p Pod) waitsFor() string {
+	what := cmp.Or(p.Message, p.Image)
+	if imagePullFailed(p) {
+		what = p.Image // The message says so at length.
 	}
-	for _, p := range s.Pods {
-		hint := f.Hint(p)
-		if p.Phase != Waiting || p.Reason == "" || f.waits[hint] {
-			continue
-		}
-		f.waits[hint] = true // once for all pods
-		what := p.Message
-		if imagePullFailed(p) {
-			what = p.Image // The message says so at length.
-		}
-		f.Say(fmt.Sprintf("pod %d waits: %s: %s; %s", p.Index, p.Reason, what, hint))
-	}
-	if line := s.Line(); line != f.line {
-		f.line = line
-		f.Say(line)
-	}
+	return cmp.Or(p.Reason, "ContainerCreating") + ": " + what
 }
 
 // StartHint returns advice for a pod that does not start.

@@ -1,8 +1,6 @@
 package fleet_test
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -33,31 +31,20 @@ func TestSetExperiment(t *testing.T) {
 	}
 }
 
-// TestFollower: each change is printed once.
-func TestFollower(t *testing.T) {
-	var out bytes.Buffer
-	hint := func(p fleet.Pod) string { return fleet.StartHint(p, "kind-lab", "kind", "lab") }
-	f := fleet.Follower{Say: func(line string) { fmt.Fprintln(&out, "watchlab: "+line) }, Hint: hint}
-	state := func(pods ...fleet.Pod) fleet.State {
-		return fleet.State{Plan: fleet.Plan{Pods: len(pods)}, Pods: pods}
-	}
-	waiting := fleet.Pod{Index: 1, Phase: fleet.Waiting, Reason: "Unschedulable", Message: "Insufficient cpu"}
-	for _, progress := range []string{"", "play 1"} {
-		f.Show(state(fleet.Pod{Phase: fleet.Running, Progress: progress}, waiting))
-	}
-	f.Show(state(fleet.Pod{Phase: fleet.Failed, Reason: "exit code 1", Name: "a", Failures: 1}, waiting))
-	pulling := fleet.Pod{Phase: fleet.Waiting, Reason: "ErrImagePull", Image: "watchlab:dev"}
-	for range 2 {
-		f.Show(state(pulling, pulling))
-		pulling.Reason = "ImagePullBackOff"
-	}
-	want := `watchlab: pod 1 waits: Unschedulable: Insufficient cpu; overlay kind asks for more than the nodes have
-watchlab: 2 pods: 1 waiting, 1 running
-watchlab: 2 pods: 1 waiting, 1 failed
-watchlab: pod 0 waits: ErrImagePull: watchlab:dev; make image-load IMAGE=watchlab:dev CLUSTER=lab loads it, --image names another
-watchlab: 2 pods: 2 waiting
-`
-	if out.String() != want {
-		t.Errorf("got\n%swant\n%s", out.String(), want)
+// TestStartHint: what a waiting pod lacks, and what helps.
+func TestStartHint(t *testing.T) {
+	for _, tc := range []struct {
+		pod     fleet.Pod
+		context string
+		want    string
+	}{
+		{fleet.Pod{Phase: fleet.Waiting, Reason: "Unschedulable"}, "kind-lab", "overlay base asks for more than the nodes have"},
+		{fleet.Pod{Phase: fleet.Waiting, Reason: "ErrImagePull", Image: "watchlab:dev"}, "kind-lab", "make image-load IMAGE=watchlab:dev CLUSTER=lab loads it, --image names another"},
+		{fleet.Pod{Phase: fleet.Waiting, Reason: "ImagePullBackOff"}, "dev", "load it into the nodes, or a registry that they reach"},
+		{fleet.Pod{Phase: fleet.Waiting}, "dev", "kubectl -n lab get events says more"},
+	} {
+		if got := fleet.StartHint(tc.pod, tc.context, "", "lab"); got != tc.want {
+			t.Errorf("%+v: %s, want %s", tc.pod, got, tc.want)
+		}
 	}
 }

@@ -42,15 +42,11 @@ func (f *Fleet) Play(ctx context.Context, s Spec, o PlayOptions) error {
 		o.Say(ref.Command("status") + " shows it")
 		return nil
 	}
-	changes := Follower{Say: o.Say, Hint: o.Hint}
-	state, err := f.Follow(ctx, ref, o.WaitForPods, changes.Show, func(err error) { o.Say(lab.OneLine(err.Error()) + "; retrying") })
-	waits, late := errors.AsType[*WaitError](err)
+	state, err := f.Follow(ctx, ref, o.WaitForPods, o.Hint, o.Say)
 	switch {
 	case ctx.Err() != nil:
 		o.Say(fmt.Sprintf("interrupted; %v; %s shows it", ErrContinues, ref.Command("status")))
 		return fmt.Errorf("%w: %w", ErrContinues, ctx.Err())
-	case late:
-		return fmt.Errorf("%w; %s", waits, o.Hint(waits.Pod))
 	case err != nil:
 		return err
 	}

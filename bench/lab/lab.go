@@ -126,8 +126,7 @@ func (c Cell) NameExcept(keys ...string) string { return c.Without(keys...).name
 type Comparison struct {
 	Family string // heading of the table
 	Title  string // one line: variants and storm
-	Input  string // digest of the input, checked on resume; empty if unknown
-	Whole  string // digest of the whole input if Input is one share of it; empty otherwise
+	Input  string // digest of the input, of all shares if it is one of several; checked on resume; empty if unknown
 	Cells  []Cell // at least one; names must be unique in the run
 	// NextCells, if not nil, returns further cells. It is called when the cells of all
 	// comparisons have all their rounds, with this comparison's results in the order of

@@ -73,7 +73,7 @@ type MergedShare struct {
 // A cell is noisy if the shares did not begin a round at the same time, within [MaxSpread] of its length.
 //
 // An error wraps [ErrShares] or is load's. Shares must have program, seed, rounds, cells
-// and whole input in common. They may run on different machines; [Merged] lists them.
+// and the input of all shares in common. They may run on different machines; [Merged] lists them.
 // Searches (Knees, Scalings) and runs with a Budget cannot be merged.
 //
 // Time: O(shares × rounds of all cells), on all processors. Memory: at most 16 shares
@@ -83,7 +83,7 @@ func Merge(attempts []Attempt, load func(i int) (*Share, error), opts MergeOptio
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("%w: there are none", ErrShares)
 	}
-	m := &merger{opts: opts, inputs: map[string]int{}}
+	m := &merger{opts: opts}
 	for part := range slices.Chunk(chosen, sharesAtOnce) {
 		shares := make([]*Share, len(part))
 		for k, i := range part {
@@ -114,9 +114,7 @@ type merger struct {
 	out        *Outcome   // nil before the first share
 	first      int        // index of the first share
 	properties []property // that all shares have in common with it
-	whole      []string
 	merged     Merged
-	inputs     map[string]int // comparison and input digest → index of the share
 	cells      []*mergedCell
 }
 
@@ -141,11 +139,6 @@ func (m *merger) add(s *Share) error {
 		return MixedError(what, a, m.first, b, s.Index)
 	}
 	for i, c := range s.Outcome.Comparisons {
-		input := fmt.Sprint(i, c.Input)
-		if other, ok := m.inputs[input]; ok && c.Input != "" {
-			return fmt.Errorf("%w: shares %d and %d played the same part of the storm", ErrShares, other, s.Index)
-		}
-		m.inputs[input] = s.Index
 		with := &m.out.Comparisons[i]
 		if title := strings.TrimSuffix(with.Title, titlesDiffer); title != c.Title {
 			with.Title = title + titlesDiffer
@@ -175,7 +168,7 @@ func mergedShare(s *Share) MergedShare {
 
 func (m *merger) begin(s *Share) {
 	o := *s.Outcome
-	m.out, m.first, m.properties, m.whole, m.merged.Of = &o, s.Index, s.properties(), s.Whole, s.Of
+	m.out, m.first, m.properties, m.merged.Of = &o, s.Index, s.properties(), s.Of
 	o.Name, o.Experiment, o.Dir = cmp.Or(m.opts.Name, o.Name), json.RawMessage(Redact(string(m.opts.Experiment))), ""
 	if m.opts.Args != nil {
 		o.Env.Args = m.opts.Args
@@ -185,7 +178,7 @@ func (m *merger) begin(s *Share) {
 	o.Comparisons = slices.Clone(o.Comparisons)
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
-		c.Input, c.Cells = "", slices.Clone(c.Cells)
+		c.Cells = slices.Clone(c.Cells)
 		for j, cl := range c.Cells {
 			c.Cells[j] = CellResult{
 				Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
@@ -207,11 +200,10 @@ func (s *Share) properties() []property {
 	o := *s.Outcome
 	o.Comparisons = slices.Clone(o.Comparisons)
 	for i := range o.Comparisons {
-		o.Comparisons[i].Title, o.Comparisons[i].Input = "", ""
+		o.Comparisons[i].Title = ""
 	}
 	all := append([]property{
 		{"the number of shares", s.Of}, {"the program's commit", o.Env.Revision()}, {"Go", o.Env.GoVersion},
-		{"what the input is a part of", fmt.Sprint(s.Whole)},
 	}, o.properties()...)
 	for _, c := range o.Comparisons {
 		all = append(all, property{"the number of cells of comparison " + c.Family, len(c.Cells)})
@@ -283,11 +275,6 @@ func (m *merger) outcome() *Outcome {
 	if len(cpus) > 1 {
 		o.Env.CPU = fmt.Sprintf("%d kinds of processors", len(cpus))
 	}
-	for i := range o.Comparisons {
-		if i < len(m.whole) && len(t.Missing) == 0 {
-			o.Comparisons[i].Input = m.whole[i]
-		}
-	}
 	for _, c := range m.cells {
 		c.finish(*t)
 	}
@@ -302,7 +289,6 @@ type Share struct {
 	Pod     string   `json:"pod,omitempty"`     // name of the pod; empty if unknown
 	Node    string   `json:"node,omitempty"`    // name of the node; empty if unknown
 	Attempt int      `json:"attempt,omitempty"` // from 0; a retried pod has several
-	Whole   []string `json:"whole,omitempty"`   // digests of the whole inputs, one per comparison; empty if unknown
 	Outcome *Outcome `json:"outcome"`           // result of this share; Env is that of its machine
 	Starts  []Start  `json:"starts,omitempty"`  // plays with a common start
 }

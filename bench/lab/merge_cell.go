@@ -139,9 +139,7 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	detail := shareDetails(bad, of.Of)
 	v := c.result.verdictOf(rounds)
 	switch {
-	case worst == 3:
-		v = Verdict{Invalid, causesOf(bad), detail}
-	case worst == 2:
+	case worst >= 2:
 		v = Verdict{Invalid, bad[0].Cause, detail}
 	case worst == 1:
 		v = Verdict{Status: Unplayed, Detail: detail}
@@ -158,22 +156,6 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 
 func join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
-}
-
-func causesOf(verdicts []shareVerdict) Cause {
-	var causes []Cause
-	add := func(c Cause) {
-		if slices.ContainsFunc(verdicts, func(v shareVerdict) bool {
-			return slices.Contains(strings.Split(string(v.Cause), "+"), string(c))
-		}) {
-			causes = append(causes, c)
-		}
-	}
-	for _, inv := range invariants {
-		add(inv.cause)
-	}
-	add(CauseError)
-	return joinCauses(causes)
 }
 
 // shareDetails formats the first share's verdict and the indexes of the others; "" for none.

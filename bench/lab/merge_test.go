@@ -65,7 +65,7 @@ var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func oneCell(index, of int, labels []lab.Label, rounds ...cell.Result) lab.Share {
 	ended := began.Add(time.Hour)
 	result := lab.CellResult{Name: "Queue", Labels: labels, Guarantees: "order total", Verdict: lab.Verdict{Status: lab.Valid}}
-	s := lab.Share{Index: index, Of: of, Pod: fmt.Sprintf("pod-%d", index), Node: "node-a", Whole: []string{"whole"}}
+	s := lab.Share{Index: index, Of: of, Pod: fmt.Sprintf("pod-%d", index), Node: "node-a"}
 	name := result.BenchName()
 	for i, r := range rounds {
 		result.Rounds = append(result.Rounds, lab.Round{Round: i + 1, Place: 1, Started: began.Add(time.Duration(index) * time.Second), Took: r.Elapsed, Result: r})
@@ -75,7 +75,7 @@ func oneCell(index, of int, labels []lab.Label, rounds ...cell.Result) lab.Share
 		Format: lab.Format, Name: "run", Started: began.Add(time.Duration(index) * time.Second), Ended: &ended, Seed: 7, Rounds: len(rounds), Spent: time.Minute,
 		Env: lab.Env{Build: lab.Build{Commit: "abc"}, GoVersion: "go1.26", CPU: "Some CPU", Cores: 2, GOMAXPROCS: 2, Args: []string{"run"}},
 		Comparisons: []lab.ComparisonResult{{
-			Family: "queue", Title: "fakes", Input: fmt.Sprintf("part %d", index), Cells: []lab.CellResult{result},
+			Family: "queue", Title: "fakes", Input: "storm", Cells: []lab.CellResult{result},
 		}},
 	}
 	return s
@@ -196,7 +196,7 @@ func TestMergedFigures(t *testing.T) {
 	if m := o.Comparisons[0].Cells[0].Medians["events/s"]; m.Median != 2 {
 		t.Errorf("median %+v", m)
 	}
-	if o.Started != began || o.Ended == nil || o.Comparisons[0].Input != "whole" {
+	if o.Started != began || o.Ended == nil || o.Comparisons[0].Input != "storm" {
 		t.Errorf("%+v", o)
 	}
 }
@@ -235,7 +235,7 @@ func TestMergedVerdicts(t *testing.T) {
 		"several broken invariants": {inPlace(func(s []lab.Share) {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseError, Detail: "no luck"})
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: "lost+duplicated", Detail: "1 event"})
-		}), "invalid: lost+duplicated+error", "share 0/3: invalid: error: no luck; and in share 1", 0, true},
+		}), "invalid: error", "share 0/3: invalid: error: no luck; and in share 1", 0, true},
 		"variant error takes precedence": {func(s []lab.Share) []lab.Share {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal})
 			verdict(s, 2, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseReordered})
@@ -324,8 +324,7 @@ func TestMergeRefusesShares(t *testing.T) {
 		}), true, "number of cells"},
 		"cells":            {setCell(func(c *lab.CellResult) { c.Labels = []lab.Label{{Key: "impl", Value: "b"}} }), true, `"Queue/impl=a" in share 0`},
 		"guarantees":       {setCell(func(c *lab.CellResult) { c.Guarantees = "none" }), true, "guarantees"},
-		"wholes":           {inPlace(func(s []lab.Share) { s[1].Whole = []string{"another"} }), true, "a part of"},
-		"the same part":    {set(func(o *lab.Outcome) { o.Comparisons[0].Input = "part 0" }), false, "shares 0 and 1 played the same part"},
+		"inputs":           {set(func(o *lab.Outcome) { o.Comparisons[0].Input = "other" }), true, "the input of comparison"},
 		"nothing measured": {setCell(func(c *lab.CellResult) { c.Rounds[0].Result.EventsIn = 0 }), false, "measured nothing in round 1 of Queue/impl=a"},
 		"histograms": {setCell(func(c *lab.CellResult) {
 			r := &c.Rounds[0].Result

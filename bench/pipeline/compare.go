@@ -55,9 +55,9 @@ func Compare(config Config) ([]lab.Comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	input, whole := m.digests()
+	input := m.digest()
 	for i := range comparisons {
-		comparisons[i].Input, comparisons[i].Whole = input, whole
+		comparisons[i].Input = input
 	}
 	return comparisons, nil
 }

@@ -293,17 +293,6 @@ func podLists(s *storm.Storm) [][]*v1.Pod {
 	return lists
 }
 
-// digests returns the digest of the played input and, for a share of a storm, the digest
-// that all shares have in common.
-func (m *preparedStorm) digests() (input, whole string) {
-	all := m.digest()
-	if m.Share.Whole() {
-		return all, ""
-	}
-	own := sha256.Sum256([]byte(all + " share " + m.Share.String()))
-	return hex.EncodeToString(own[:]), all
-}
-
 // digest identifies the input of all shares. Comparisons with equal digests play the same events,
 // at the same intended times, in the same way. It covers key, type, number, time and size of the
 // events. It leaves out what a cell's labels have: variant, knobs, pace. O(events).

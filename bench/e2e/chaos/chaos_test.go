@@ -123,7 +123,7 @@ func (s *step) cannot(format string, args ...any) {
 
 func (s *step) path(name string) string { return filepath.Join(s.dir, name) }
 
-// check checks that no process and no temporary file is left. A killed collect leaves its folder.
+// check checks that no process and no temporary file is left.
 func (s *step) check() {
 	s.Helper()
 	programs.Eventually(s, "no process is left", func() error {
@@ -137,9 +137,7 @@ func (s *step) check() {
 		s.Fatal(err)
 	}
 	for _, e := range entries {
-		if s.kind.name != "kill-collect" || !strings.HasPrefix(e.Name(), "watchlab-collect-") {
-			s.Errorf("the temporary folder has %s", e.Name())
-		}
+		s.Errorf("the temporary folder has %s", e.Name())
 	}
 }
 
