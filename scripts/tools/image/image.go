@@ -12,7 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -37,14 +38,8 @@ type binary struct {
 
 func parseBinary(s string) (binary, error) {
 	platform, path, ok := strings.Cut(s, "=")
-	if !ok || path == "" {
-		return binary{}, fmt.Errorf("%q: want OS/ARCH=PATH", s)
-	}
 	p, err := v1.ParsePlatform(platform)
-	switch {
-	case err != nil:
-		return binary{}, fmt.Errorf("%q: %w", s, err)
-	case p.OS == "" || p.Architecture == "":
+	if !ok || path == "" || err != nil || p.OS == "" || p.Architecture == "" {
 		return binary{}, fmt.Errorf("%q: want OS/ARCH=PATH", s)
 	}
 	return binary{platform: *p, path: path}, nil
@@ -59,20 +54,11 @@ type program struct {
 
 // index builds one image per binary and an index of all images. The same binaries give
 // the same digest: all times are the epoch, and root owns all files.
-func index(ref name.Tag, what program, binaries []binary) (v1.ImageIndex, error) {
-	if len(binaries) == 0 {
-		return nil, errors.New("no binary")
-	}
-	files, err := baseFiles()
+func index(what program, binaries []binary) (v1.ImageIndex, error) {
+	base, err := baseFiles()
 	if err != nil {
 		return nil, err
 	}
-	base, err := layer(files)
-	if err != nil {
-		return nil, err
-	}
-	binaries = slices.Clone(binaries)
-	slices.SortFunc(binaries, func(a, b binary) int { return strings.Compare(a.platform.String(), b.platform.String()) })
 	out := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for i, b := range binaries {
 		if i > 0 && b.platform.Equals(binaries[i-1].platform) {
@@ -86,34 +72,34 @@ func index(ref name.Tag, what program, binaries []binary) (v1.ImageIndex, error)
 			Add: img, Descriptor: v1.Descriptor{MediaType: types.OCIManifestSchema1, Platform: &b.platform},
 		})
 	}
-	annotated, ok := mutate.Annotations(out, labels(what, ref)).(v1.ImageIndex)
-	if !ok {
-		return nil, errors.New("annotations: not an index")
-	}
-	return annotated, nil
+	return out, nil
 }
 
-func image(base v1.Layer, what program, b binary) (v1.Image, error) {
+// image builds an image of one layer.
+func image(base []file, what program, b binary) (v1.Image, error) {
 	data, err := os.ReadFile(b.path)
 	if err != nil {
 		return nil, err
 	}
-	files := []file{{name: what.command, mode: 0o755, data: data}}
 	sbom, err := sbomOf(b.path, data)
 	if err != nil {
 		return nil, err
 	}
+	files := append(base[:len(base):len(base)], file{name: what.command, mode: 0o755, data: data})
 	if sbom != nil {
 		files = append(files, file{name: "var/lib/db/sbom/" + what.command + ".cdx.json", mode: 0o644, data: sbom})
 	}
-	command, err := layer(files)
+	archive, err := pack(files)
 	if err != nil {
 		return nil, err
 	}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err = mutate.Append(img,
-		mutate.Addendum{Layer: base, History: v1.History{CreatedBy: "CA bundle, passwd, group, /tmp"}},
-		mutate.Addendum{Layer: command, History: v1.History{CreatedBy: "go build"}})
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(archive)), nil
+	}, tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layer)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +115,14 @@ func image(base v1.Layer, what program, b binary) (v1.Image, error) {
 		Env:        []string{"PATH=/", "SSL_CERT_FILE=/" + caFile},
 		User:       fmt.Sprintf("%d:%d", user, user),
 		WorkingDir: "/tmp",
-		Labels:     labels(what, name.Tag{}),
+		Labels: map[string]string{
+			"org.opencontainers.image.title":       what.command,
+			"org.opencontainers.image.description": what.description,
+			"org.opencontainers.image.licenses":    "Apache-2.0",
+		},
+	}
+	if what.revision != "" {
+		cfg.Config.Labels["org.opencontainers.image.revision"] = what.revision
 	}
 	return mutate.ConfigFile(img, cfg)
 }
@@ -148,29 +141,6 @@ func sbomOf(path string, data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%s is of another binary", path)
 	}
 	return sbom, nil
-}
-
-// labels returns the labels of the OCI image spec. It omits labels without a value.
-func labels(what program, ref name.Tag) map[string]string {
-	l := map[string]string{
-		"org.opencontainers.image.title":       what.command,
-		"org.opencontainers.image.description": what.description,
-		"org.opencontainers.image.licenses":    "Apache-2.0",
-	}
-	if what.revision != "" {
-		l["org.opencontainers.image.revision"] = what.revision
-	}
-	if ref.TagStr() != "" && ref.RepositoryStr() != "" {
-		l["org.opencontainers.image.version"] = ref.TagStr()
-	}
-	return l
-}
-
-// file is an entry of a layer. A name that ends with a slash is a directory.
-type file struct {
-	name string
-	mode int64
-	data []byte
 }
 
 const caFile = "etc/ssl/certs/ca-certificates.crt"
@@ -211,37 +181,88 @@ func caBundle(roots func(func(bundle.Root) bool)) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if b.Len() == 0 {
-		return nil, errors.New("CA bundle: no roots")
-	}
 	return b.Bytes(), nil
 }
 
-func layer(files []file) (v1.Layer, error) {
+// file is an entry of an archive. A name that ends with a slash is a directory.
+type file struct {
+	name string
+	mode int64
+	data []byte
+}
+
+// pack makes an archive, with the epoch as the time of all entries and root as their owner.
+func pack(files []file) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, f := range files {
-		if err := writeEntry(w, f); err != nil {
+		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), Typeflag: tar.TypeReg, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+		if strings.HasSuffix(f.name, "/") {
+			h.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.data); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(b.Bytes())), nil
-	}, tarball.WithMediaType(types.OCILayer))
+	err := w.Close()
+	return b.Bytes(), err
 }
 
-// writeEntry writes an entry with the epoch as its time and root as its owner.
-func writeEntry(w *tar.Writer, f file) error {
-	h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), Typeflag: tar.TypeReg, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
-	if strings.HasSuffix(f.name, "/") {
-		h.Typeflag = tar.TypeDir
-	}
-	if err := w.WriteHeader(h); err != nil {
+// writeArchive writes the index as an OCI image layout in a tar file. Annotations hold
+// the image's name for containerd and Docker. On an error it leaves no file.
+func writeArchive(path string, ref name.Tag, idx v1.ImageIndex) error {
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".layout-")
+	if err != nil {
 		return err
 	}
-	_, err := w.Write(f.data)
-	return err
+	defer func() { _ = os.RemoveAll(dir) }()
+	l, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := l.AppendIndex(idx, layout.WithAnnotations(map[string]string{
+		// containerd reads the full name from the first annotation. The second is the
+		// OCI layout's own and holds the tag only.
+		"io.containerd.image.name":          imageName(ref),
+		"org.opencontainers.image.ref.name": ref.TagStr(),
+	})); err != nil {
+		return err
+	}
+	var files []file
+	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || name == ".":
+		case d.IsDir():
+			files = append(files, file{name: name + "/", mode: 0o755})
+		default:
+			var data []byte
+			data, err = os.ReadFile(filepath.Join(dir, name))
+			files = append(files, file{name: name, mode: 0o644, data: data})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	archive, err := pack(files)
+	if err != nil {
+		return err
+	}
+	out := filepath.Join(dir, "archive.tar")
+	if err := os.WriteFile(out, archive, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(out, path)
+}
+
+// imageName returns the full name in containerd's form: docker.io is the registry of short names.
+func imageName(ref name.Tag) string {
+	registry := ref.RegistryStr()
+	if registry == name.DefaultRegistry {
+		registry = "docker.io"
+	}
+	return registry + "/" + ref.RepositoryStr() + ":" + ref.TagStr()
 }

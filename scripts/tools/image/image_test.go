@@ -25,7 +25,7 @@ func build(t *testing.T, more ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	args := append([]string{"--ref", "watchlab:test", "--revision", "0123456789ab", "--out", filepath.Join(dir, "image.tar")}, more...)
-	for _, arch := range []string{"arm64", "amd64"} {
+	for _, arch := range []string{"amd64", "arm64"} {
 		path := filepath.Join(dir, arch)
 		if err := os.WriteFile(path, []byte("a binary for "+arch), 0o600); err != nil {
 			t.Fatal(err)

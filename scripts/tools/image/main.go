@@ -58,7 +58,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return bad("unexpected argument %q", fl.Arg(0))
 	}
 	what := program{command: *command, description: *description, revision: *revision}
-	idx, err := index(ref, what, binaries)
+	idx, err := index(what, binaries)
 	if err != nil {
 		return bad("--binary: %v", err)
 	}
