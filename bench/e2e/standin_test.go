@@ -135,7 +135,7 @@ func (s *standIn) take(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	p, err := programs.Run(cmd, 0)
+	p, err := programs.Run(cmd)
 	if err != nil {
 		return err
 	}

@@ -172,7 +172,7 @@ func (s *step) command(args ...string) *exec.Cmd {
 
 func (s *step) start(cmd *exec.Cmd) *programs.Process {
 	s.Helper()
-	p, err := programs.Run(cmd, 1<<20)
+	p, err := programs.Run(cmd)
 	if err != nil {
 		s.Fatal(err)
 	}

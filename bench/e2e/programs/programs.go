@@ -135,11 +135,10 @@ type Process struct {
 	stop  sync.Once
 }
 
-// Run starts a program. The kernel kills it when this process ends. Output keeps the
-// last bytes, or all if last is 0.
-func Run(cmd *exec.Cmd, last int) (*Process, error) {
+// Run starts a program. The kernel kills it when this process ends.
+func Run(cmd *exec.Cmd) (*Process, error) {
 	done := make(chan struct{})
-	p := &Process{Cmd: cmd, Output: &Buffer{last: last}, Done: done}
+	p := &Process{Cmd: cmd, Output: &Buffer{}, Done: done}
 	cmd.Stdout, cmd.Stderr = p.Output, p.Output
 	cmd.SysProcAttr = endsWithParent()
 	if err := cmd.Start(); err != nil {
@@ -170,7 +169,7 @@ func Start(t testing.TB, cmd *exec.Cmd, codes ...int) *Process {
 	if len(codes) == 0 {
 		codes = []int{0}
 	}
-	p, err := Run(cmd, 0)
+	p, err := Run(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,8 +235,6 @@ func Address(t testing.TB) string {
 
 // Buffer collects the output of a running program. It is safe for concurrent use.
 type Buffer struct {
-	last int // size limit: the last bytes are kept; 0 for none
-
 	mu sync.Mutex
 	b  []byte // guarded by mu
 }
@@ -247,13 +244,10 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.b = append(b.b, p...)
-	if extra := len(b.b) - b.last; b.last > 0 && extra > 0 {
-		b.b = bytes.Clone(b.b[extra:])
-	}
 	return len(p), nil
 }
 
-// String returns the kept output.
+// String returns the output so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
