@@ -11,7 +11,6 @@ type Axis struct {
 	Log    bool                 // logarithmic, without values of 0 and less
 	Zero   bool                 // starts a linear axis at 0
 	Format func(float64) string // writes a value
-	Ticks  []Tick               // replace the automatic ticks
 }
 
 // Tick is a position on an axis, in its values, with its label.
@@ -31,7 +30,7 @@ type scale struct {
 }
 
 // newScale maps the range of the values, widened to round values, to the positions from
-// and to. It also returns ticks, roughly as many as about. Ticks of the axis itself are not widened.
+// and to. It also returns ticks, roughly as many as about.
 func newScale(a Axis, values []float64, from, to float64, about int) (scale, []Tick) {
 	s := scale{axis: a, from: from, to: to}
 	values = slices.DeleteFunc(slices.Clone(values), a.lacks)
@@ -47,9 +46,6 @@ func newScale(a Axis, values []float64, from, to float64, about int) (scale, []T
 		s.lo, s.hi = s.lo/1.5, s.hi*1.5
 	case !a.Log && s.hi == s.lo:
 		s.hi = s.lo + max(math.Abs(s.lo), 1)
-	}
-	if len(a.Ticks) > 0 {
-		return s, slices.DeleteFunc(slices.Clone(a.Ticks), func(t Tick) bool { return t.At < s.lo*(1-1e-9) || t.At > s.hi*(1+1e-9) })
 	}
 	round := linearTicks(s.lo, s.hi, about)
 	if a.Log {

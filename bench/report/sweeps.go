@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -177,9 +176,6 @@ func scalingPanels(id string, all []stats.Scaling) (panels []panel) {
 				if len(pt.EventsPerSecond) == 0 {
 					continue
 				}
-				if !slices.ContainsFunc(c.X.Ticks, func(t chart.Tick) bool { return t.At == pt.N }) {
-					c.X.Ticks = append(c.X.Ticks, chart.Tick{At: pt.N, Label: chart.Count(pt.N)})
-				}
 				q := chart.Point{X: pt.N, Y: stats.Median(pt.EventsPerSecond), Mark: true}
 				q.Tip = fmt.Sprintf("%s events/s with %s %s", chart.Decimal(q.Y), chart.Number(pt.N), over)
 				if len(pt.EventsPerSecond) > 1 {
@@ -198,7 +194,6 @@ func scalingPanels(id string, all []stats.Scaling) (panels []panel) {
 				c.Curves = append(c.Curves, law)
 			}
 		}
-		slices.SortFunc(c.X.Ticks, func(a, b chart.Tick) int { return cmp.Compare(a.At, b.At) })
 		p.add(c, figure{Kind: "scaling", Title: "Throughput over " + over, Caption: "Marks are medians, the lines through them the rounds' range. A curve is the fitted law; without a fit it joins the medians."},
 			"Events a second over "+over+": the median of the rounds as a mark, with the rounds' range, and a curve for each variant.")
 		if len(p.Figures) > 0 {
