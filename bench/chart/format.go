@@ -90,14 +90,9 @@ func Nanoseconds(v float64) string {
 	return ""
 }
 
-// Count and Time write a count and a duration in nanoseconds on an axis, with few digits.
-func Count(v float64) string { return axisText(v, counts) }
-
-// Time is like [Count].
-func Time(v float64) string { return axisText(v, durations) }
-
-func axisText(v float64, units []unit) string {
-	for _, u := range units {
+// Count writes a count on an axis, with few digits.
+func Count(v float64) string {
+	for _, u := range counts {
 		if math.Abs(v) >= u.size*0.9999 || u.size == 1 {
 			return strconv.FormatFloat(v/u.size, 'g', 3, 64) + u.name
 		}

@@ -83,7 +83,7 @@ func (p *panel) drawP99(rows []row) {
 	if len(rates) == 0 {
 		return
 	}
-	along := chart.Axis{Label: "p99", Log: true, Format: chart.Time}
+	along := chart.Axis{Label: "p99", Log: true, Format: chart.Nanoseconds}
 	if len(rates) == 1 {
 		along.Label += " " + lab.RateText(rates[0])
 	}

@@ -15,22 +15,29 @@ import (
 // tips is the number of points of a series that have a tip and a row in the table of the chart.
 const tips = 16
 
-// overTime describes a chart of a series over the time of a play.
-type overTime struct {
+// overTimes are the charts of series over the time of a play.
+var overTimes = []struct {
 	series, kind, title, caption string
-	unit                         string  // of the axis
-	per                          float64 // of the values in the unit
-}
-
-var overTimes = []overTime{
+	axis                         chart.Axis
+	per                          float64 // of the values in the unit of the axis
+	dots                         bool    // in place of a line
+}{
+	{controller.SeriesLatency, "latency", "Reconcile latency",
+		"From the intended time of an event to the first write of the controller that answers it: a dot for each event, the slowest of each interval if there are many.",
+		chart.Axis{Label: "latency", Log: true, Format: chart.Nanoseconds}, 1, true},
+	{controller.SeriesRequests, "requests", "Requests", "Requests of each second, by verb.", counted("requests/s"), 1, false},
 	{controller.SeriesLag, "lag", "Watch lag",
 		"Events that are visible to the watch and not yet written to its connection, the largest of the watches.",
-		"events", 1},
-	{controller.SeriesRSS, "rss", "Memory", "Resident memory of the process.", "MiB", 1 << 20},
-	{controller.SeriesCPU, "cpu", "CPU", "CPU time of the process a second.", "cores", 1},
-	{controller.SeriesFiles, "files", "Open files", "File descriptors of the process.", "files", 1},
-	{controller.SeriesGoroutines, "goroutines", "Goroutines", "Scraped from the program's metrics.", "goroutines", 1},
-	{controller.SeriesDepth, "depth", "Workqueue depth", "Sum of the program's workqueues, scraped from its metrics.", "items", 1},
+		counted("events"), 1, false},
+	{controller.SeriesRSS, "rss", "Memory", "Resident memory of the process.", counted("MiB"), 1 << 20, false},
+	{controller.SeriesCPU, "cpu", "CPU", "CPU time of the process a second.", counted("cores"), 1, false},
+	{controller.SeriesFiles, "files", "Open files", "File descriptors of the process.", counted("files"), 1, false},
+	{controller.SeriesGoroutines, "goroutines", "Goroutines", "Scraped from the program's metrics.", counted("goroutines"), 1, false},
+	{controller.SeriesDepth, "depth", "Workqueue depth", "Sum of the program's workqueues, scraped from its metrics.", counted("items"), 1, false},
+}
+
+func counted(label string) chart.Axis {
+	return chart.Axis{Label: label, Zero: true, Format: chart.Count}
 }
 
 // controllerCharts draws one play of each fault plan and program, a panel for each plan.
@@ -82,54 +89,26 @@ func drawPlays(p *panel, plays []*controller.Play) {
 	if len(list) > 0 {
 		p.Notes = append(p.Notes, "Faults: "+strings.Join(list, ", ")+".")
 	}
-	over := func(y chart.Axis) chart.Lines {
-		c := chart.Lines{X: chart.Axis{Label: "seconds", Zero: true, Format: chart.Count}, Y: y, Moments: moments, Most: end.Seconds()}
+	for _, t := range overTimes {
+		c := chart.Lines{X: chart.Axis{Label: "seconds", Zero: true, Format: chart.Count}, Y: t.axis, Moments: moments, Most: end.Seconds()}
 		for _, ph := range plays[0].Phases {
 			c.Bands = append(c.Bands, chart.Band{From: ph.From.Seconds(), To: min(ph.To, end).Seconds(), Name: ph.Name})
 		}
-		return c
-	}
-	styles := map[string]chart.Style{}
-	for i, play := range plays {
-		styles[play.Program] = chart.Nth(i)
-		if len(plays) > 1 && i == 0 {
-			styles[play.Program] = chart.Of("reference") // the old program, drawn as a baseline
-		}
-	}
-	latency := over(chart.Axis{Label: "latency", Log: true, Format: chart.Time})
-	for _, play := range plays {
-		for _, s := range seriesOf(play, controller.SeriesLatency) {
-			name := play.Program
-			latency.Curves = append(latency.Curves, chart.Curve{Name: name, Style: styles[name], Dots: true, Points: pointsOf(s, 1, chart.Nanoseconds)})
-			if len(plays) > 1 {
-				p.entry(name, styles[name])
-			}
-		}
-	}
-	if len(latency.Curves) > 0 {
-		p.add(latency, figure{Kind: "latency", Title: "Reconcile latency",
-			Caption: "From the intended time of an event to the first write of the controller that answers it: a dot for each event, the slowest of each interval if there are many."},
-			"Reconcile latency of each answered event over the time of the storm, on a logarithmic axis.")
-	}
-	for _, play := range plays {
-		title := "Requests"
-		if len(plays) > 1 {
-			title += " of " + play.Program
-		}
-		drawRequests(p, over(chart.Axis{Label: "requests/s", Zero: true, Format: chart.Count}), play, title)
-	}
-	for _, t := range overTimes {
-		c := over(chart.Axis{Label: t.unit, Zero: true, Format: chart.Count})
-		for _, play := range plays {
-			clients := seriesOf(play, t.series)
-			for i, s := range clients {
-				name, st := play.Program, styles[play.Program]
-				if len(clients) > 1 {
-					name, st = play.Program+" "+s.Client, chart.Nth(slices.Index(plays, play)+len(plays)*i)
+		for i, play := range plays {
+			parts := seriesOf(play, t.series)
+			for k, s := range parts {
+				name, style := play.Program, chart.Nth(i+len(plays)*k)
+				switch {
+				case len(parts) > 1 && len(plays) > 1:
+					name += " " + s.Client
+				case len(parts) > 1:
+					name = s.Client
+				case len(plays) > 1 && i == 0:
+					style = chart.Of("reference") // the old program, drawn as a baseline
 				}
-				c.Curves = append(c.Curves, chart.Curve{Name: name, Style: st, Path: true, Points: pointsOf(s, t.per, chart.Count)})
-				if len(plays) > 1 || len(clients) > 1 {
-					p.entry(name, st)
+				c.Curves = append(c.Curves, chart.Curve{Name: name, Style: style, Dots: t.dots, Path: !t.dots, Points: pointsOf(s, t.per, t.axis)})
+				if len(plays) > 1 || len(parts) > 1 {
+					p.entry(name, style)
 				}
 			}
 		}
@@ -143,25 +122,8 @@ func seriesOf(p *controller.Play, name string) []controller.Series {
 	return slices.DeleteFunc(slices.Clone(p.Series), func(s controller.Series) bool { return s.Name != name })
 }
 
-// verbs orders the colours of requests.
-var verbs = []string{"get", "list", "watch", "create", "update", "patch", "apply", "delete", "deletecollection"}
-
-// drawRequests draws the requests of a play by verb. Its series are counts of whole seconds.
-func drawRequests(p *panel, c chart.Lines, play *controller.Play, title string) {
-	f := figure{Kind: "requests", Title: title, Caption: "Requests of each second, by verb."}
-	for _, s := range seriesOf(play, controller.SeriesRequests) {
-		slot := slices.Index(verbs, s.Client)
-		if slot < 0 {
-			slot = len(verbs)
-		}
-		c.Curves = append(c.Curves, chart.Curve{Name: s.Client, Style: chart.Nth(slot), Path: true, Points: pointsOf(s, 1, chart.Number)})
-		f.Parts = append(f.Parts, part{s.Client, chart.Nth(slot).Colour})
-	}
-	p.add(c, f, "Requests a second over the time of the storm, a line for each verb.")
-}
-
 // pointsOf returns the points of a series, the largest ones of equal intervals with tips.
-func pointsOf(s controller.Series, per float64, format func(float64) string) []chart.Point {
+func pointsOf(s controller.Series, per float64, y chart.Axis) []chart.Point {
 	points := make([]chart.Point, 0, len(s.Points)/2)
 	for i := 0; i+1 < len(s.Points); i += 2 {
 		points = append(points, chart.Point{X: s.Points[i], Y: s.Points[i+1] / per})
@@ -174,36 +136,34 @@ func pointsOf(s controller.Series, per float64, format func(float64) string) []c
 				at = i
 			}
 		}
-		points[at].Mark, points[at].Tip = true, fmt.Sprintf("%s %s at %.1f s", format(points[at].Y), s.Unit, points[at].X)
-		if s.Unit == "ns" {
-			points[at].Tip = fmt.Sprintf("%s at %.1f s", format(points[at].Y), points[at].X)
+		figure := y.Format(points[at].Y)
+		if s.Unit != "ns" {
+			figure += " " + y.Label
 		}
+		points[at].Mark, points[at].Tip = true, fmt.Sprintf("%s at %.1f s", figure, points[at].X)
 	}
 	return points
 }
 
 // faultMoments numbers the occurrences of the faults of a play, and lists them.
 func faultMoments(play *controller.Play) (moments []chart.Moment, list []string) {
-	type occurrence struct {
-		spec, n int
-	}
-	hits, index := map[occurrence]int{}, map[occurrence]int{}
+	hits, index := []int{}, map[[2]int]int{}
 	for _, in := range play.Injections {
-		k := occurrence{in.Spec, in.Occurrence}
+		k := [2]int{in.Spec, in.Occurrence}
 		if _, ok := index[k]; !ok {
 			index[k] = len(moments)
 			moments = append(moments, chart.Moment{At: time.Duration(in.At).Seconds(), Label: fmt.Sprint(len(moments) + 1), Tip: string(in.Fault)})
+			hits = append(hits, 0)
 		}
 		if in.Path != "" {
-			hits[k]++
+			hits[index[k]]++
 		}
 	}
-	for k, i := range index {
+	for i := range moments {
 		m := &moments[i]
-		m.Tip = fmt.Sprintf("%s: %s at %.1f s (%s)", m.Label, m.Tip, math.Max(m.At, 0), lab.Plural(hits[k], "request"))
-	}
-	for _, m := range moments {
-		list = append(list, strings.Replace(m.Tip, ":", "", 1))
+		text := fmt.Sprintf("%s at %.1f s (%s)", m.Tip, math.Max(m.At, 0), lab.Plural(hits[i], "request"))
+		m.Tip = m.Label + ": " + text
+		list = append(list, m.Label+" "+text)
 	}
 	return moments, list
 }

@@ -70,7 +70,7 @@ func (g group) atOneRate() (best []row) {
 func (g group) latencyOverRate(p *panel) {
 	c := chart.Lines{
 		X: chart.Axis{Label: "events/s released", Log: true, Format: chart.Count},
-		Y: chart.Axis{Label: "p99", Log: true, Format: chart.Time},
+		Y: chart.Axis{Label: "p99", Log: true, Format: chart.Nanoseconds},
 	}
 	rates := map[string]bool{}
 	for _, set := range lab.GroupBy(g.rows, row.variant) {
