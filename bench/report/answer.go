@@ -36,14 +36,14 @@ func withBase(rows []row) []row {
 
 // drawGains draws the ratio of each variant to the baseline of the best one, and p99 beside it.
 func (p *panel) drawGains(rows []row, best row) {
-	unit, base := cmp.Or(best.gain().unit, perCPU), "the baseline"
+	base := "the baseline"
 	if best.base != nil {
 		base = best.base.variant()
 	}
-	along := chart.Axis{Label: unit + ", × of " + base, Log: true, Format: chart.Ratio}
+	along := chart.Axis{Label: perCPU + ", × of " + base, Log: true, Format: chart.Ratio}
 	c := chart.Rows{Axis: along, Columns: chart.IntervalColumns(along), Rule: 1}
 	for _, r := range rows {
-		c.Rows = append(c.Rows, gainRow(r, along, unit))
+		c.Rows = append(c.Rows, gainRow(r, along))
 	}
 	p.add(c, figure{Kind: "answer", Title: "Ratio to " + base,
 		Caption: "A bar goes from the baseline, 1×, to the ratio: to the right is better. The line through its end is the 95 % confidence interval. " + hollow},
@@ -52,8 +52,8 @@ func (p *panel) drawGains(rows []row, best row) {
 }
 
 // gainRow shows the gain of a row, with the words of the summary's table.
-func gainRow(r row, along chart.Axis, unit string) chart.Row {
-	text := r.gainFigures(r.base, r.baseline, unit)
+func gainRow(r row, along chart.Axis) chart.Row {
+	text := r.gainFigures(r.base, r.baseline)
 	line := chart.Row{Name: r.variant(), Style: chart.Of(r.variant()), Note: text[0]}
 	if text[1] != chart.None {
 		line.Note += " (" + text[1] + ")"
@@ -64,10 +64,10 @@ func gainRow(r row, along chart.Axis, unit string) chart.Row {
 	case r.broken() || len(r.fast) == 0:
 	case r.baseline:
 		s.Median = 1
-	case g.missing == "" && g.unit == unit:
+	case g.missing == "":
 		s = chart.Sample{Median: g.Ratio, Lo: g.Lo, Hi: g.Hi}
 	}
-	return chart.Interval(line, along, s, uncertain(g.against, r.throughput), line.Note+", "+r.verdict(0))
+	return chart.Interval(line, along, s, uncertain(g, r.throughput), line.Note+", "+r.verdict(0))
 }
 
 // hollow explains the marks of [uncertain] figures.

@@ -75,7 +75,7 @@ func (c comparison) figures() *chart.Table {
 		t.Add(slices.Concat(rowName(r, c.varying), []string{
 			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast),
 			r.ratio(stats.UnitEventsPerSec), span(r.against(stats.UnitEventsPerSec).Comparison), r.median(r.cpu(), chart.Nanoseconds),
-		}, r.gainFigures(r.base, r.baseline, perCPU), []string{r.verdict(c.rounds)}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
+		}, r.gainFigures(r.base, r.baseline), []string{r.verdict(c.rounds)}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {
 			if r.wait.Count > 0 {
 				boundaries = append(boundaries, string(stats.Headline(round.Result)))

@@ -180,7 +180,7 @@ const (
 	notEqual   = "guarantees differ from the baseline's"
 	noFigures  = "no figures"
 	otherRate  = "set by the rate"
-	noCPU      = "no CPU time was measured"
+	noCPU      = "has no CPU time"
 )
 
 // against is the comparison of a figure with the baseline's.

@@ -199,24 +199,18 @@ func (s *summary) compare(all []row) sentence {
 	s.best = slices.MaxFunc(compared, func(a, b *row) int { return cmp.Compare(a.gain().Ratio, b.gain().Ratio) })
 	g := s.best.gain()
 	g.Comparison = g.BestOf(len(compared))
-	return sentence{Best: s.best.variant(), Base: s.best.base.variant(), Unit: g.unit, Ratio: g.Ratio, TooFew: !g.Testable, Same: !g.Significant}
+	return sentence{Best: s.best.variant(), Base: s.best.base.variant(), Unit: perCPU, Ratio: g.Ratio, TooFew: !g.Testable, Same: !g.Significant}
 }
 
 const perCPU = "events per CPU second"
 
-// gain is the comparison of a row's events per CPU second with its baseline's, or of its
-// events per second if the CPU time is unknown.
-type gain struct {
-	against
-	unit string
-}
-
-func (r row) gain() gain { return r.gainOver(r.base) }
+// gain compares the row's events per CPU second with its baseline's.
+func (r row) gain() against { return r.gainOver(r.base) }
 
 // gainOver is gain over another baseline.
-func (r row) gainOver(base *row) gain {
+func (r row) gainOver(base *row) against {
 	r.base = base
-	g := gain{against: r.against(r.cpu()), unit: perCPU}
+	g := r.against(r.cpu())
 	switch {
 	case r.broken():
 		g.missing = r.worst().Verdict.Short()
@@ -225,16 +219,11 @@ func (r row) gainOver(base *row) gain {
 		g.missing = r.throughput.Verdict.Short()
 	case len(base.fast) == 0:
 		g.missing = "its baseline is " + base.worst().Verdict.Short()
+	case g.missing != "" || g.Ratio <= 0:
+		g.missing = noCPU
 	default:
 		// Less CPU time per event means more events per CPU second, so the sides are swapped.
 		g.Comparison = stats.Compare(r.samples(r.cpu()), base.samples(r.cpu()))
-		if g.missing == "" && g.Ratio > 0 {
-			return g
-		}
-		g.unit = "events per second"
-		if g.against = r.against(stats.UnitEventsPerSec); g.missing != "" {
-			g.missing = noCPU
-		}
 	}
 	return g
 }
@@ -254,9 +243,9 @@ func (s *summary) Table() *chart.Table {
 	}
 	t.Figures("events/s", at)
 	for _, r := range s.rows {
-		line := slices.Concat([]string{r.variant(), r.median(r.cpu(), chart.Nanoseconds)}, r.gainFigures(r.base, r.baseline, perCPU))
+		line := slices.Concat([]string{r.variant(), r.median(r.cpu(), chart.Nanoseconds)}, r.gainFigures(r.base, r.baseline))
 		if declared >= 0 {
-			line = append(line, r.gainFigures(&s.rows[declared], r.throughput.Baseline, perCPU)...)
+			line = append(line, r.gainFigures(&s.rows[declared], r.throughput.Baseline)...)
 		}
 		p99 := quantile(r.wait.Count, 100, r.wait.P99)
 		if p99 != chart.None && len(rates) > 1 {
@@ -268,8 +257,8 @@ func (s *summary) Table() *chart.Table {
 	return t
 }
 
-// gainFigures writes the gain over a baseline in a unit and its interval, or the reason for their absence.
-func (r row) gainFigures(base *row, baseline bool, unit string) []string {
+// gainFigures writes the gain over a baseline and its interval, or the reason for their absence.
+func (r row) gainFigures(base *row, baseline bool) []string {
 	g := r.gainOver(base)
 	interval := chart.None
 	switch v := r.throughput.Verdict; {
@@ -282,7 +271,7 @@ func (r row) gainFigures(base *row, baseline bool, unit string) []string {
 		return []string{"baseline", interval}
 	case g.missing == notEqual:
 		return []string{"unequal", interval}
-	case g.missing != "" || g.unit != unit:
+	case g.missing != "":
 		return []string{chart.None, interval}
 	case !g.Testable:
 		return []string{chart.Times(g.Ratio) + "?", interval}
