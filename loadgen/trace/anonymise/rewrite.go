@@ -13,87 +13,59 @@ import (
 // rewriter copies valid JSON, without white space, and replaces strings.
 type rewriter struct {
 	*Anonymiser
-	kind    schema.GroupVersionKind
-	root    shape // of the object, which managed fields describe
-	in, out []byte
+	kind schema.GroupVersionKind
+	root shape // of the object, which managed fields describe
+	in   *json.Decoder
+	out  []byte
 }
 
 // rewrite returns a copy of valid JSON of a shape, in an object of a kind.
 func (a *Anonymiser) rewrite(kind schema.GroupVersionKind, root, s shape, text []byte) []byte {
-	r := rewriter{Anonymiser: a, kind: kind, root: root, in: text, out: make([]byte, 0, len(text))}
-	r.value(s, r.token())
+	r := rewriter{Anonymiser: a, kind: kind, root: root, in: json.NewDecoder(bytes.NewReader(text)), out: make([]byte, 0, len(text))}
+	r.in.UseNumber()
+	r.value(s)
 	return r.out
 }
 
-// token returns the next token: a delimiter, a string with its quotes, a number or a word.
-func (r *rewriter) token() []byte {
-	r.in = bytes.TrimLeft(r.in, " \t\r\n")
-	n := 1
-	switch c := r.in[0]; {
-	case c == '"':
-		for ; r.in[n] != '"'; n++ {
-			if r.in[n] == '\\' {
-				n++
-			}
+// value copies a value of the given shape. The JSON is valid, so no token is an error.
+func (r *rewriter) value(s shape) {
+	token, _ := r.in.Token()
+	switch t := token.(type) {
+	case string:
+		if !s.leaf.keeps(t, r.kind) {
+			t = r.replacement(s.leaf.form, t)
 		}
-		n++
-	case strings.IndexByte("{}[],:", c) < 0:
-		if n = bytes.IndexAny(r.in, " \t\r\n,]}"); n < 0 {
-			n = len(r.in)
-		}
-	}
-	token := r.in[:n]
-	r.in = r.in[n:]
-	return token
-}
-
-// value copies a value of the given shape, which starts with a token.
-func (r *rewriter) value(s shape, token []byte) {
-	switch token[0] {
-	case '"':
-		text := unquoted(token)
-		if !s.leaf.keeps(text, r.kind) {
-			text = r.replacement(s.leaf.form, text)
-		}
-		r.text(text)
-	case '{', '[':
-		r.out = append(r.out, token...)
-		for {
-			next := r.token()
-			switch next[0] {
-			case '}', ']':
-				r.out = append(r.out, next...)
-				return
-			case ',':
+		r.text(t)
+	case json.Delim:
+		r.out = append(r.out, byte(t))
+		for first := true; r.in.More(); first = false {
+			if !first {
 				r.out = append(r.out, ',')
-				continue
 			}
 			child := s.element()
-			if token[0] == '{' {
+			if t == '{' {
+				name, _ := r.in.Token()
 				var key string
-				key, child = r.key(s, unquoted(next))
+				key, child = r.key(s, name.(string))
 				r.text(key)
-				r.out = append(r.out, r.token()...) // the colon
-				next = r.token()
+				r.out = append(r.out, ':')
 			}
-			r.value(child, next)
+			r.value(child)
 		}
+		_, _ = r.in.Token()
+		r.out = append(r.out, map[json.Delim]byte{'{': '}', '[': ']'}[t])
+	case json.Number:
+		n := string(t)
+		if s.leaf.form == opaque && digits(n) {
+			n = n[:1] + r.replacement(number, n[1:]) // no leading zero
+		} else if s.leaf.form == opaque {
+			n = "0" // a negative number or one with a fraction
+		}
+		r.out = append(r.out, n...)
 	default:
-		if whole := digits(string(token)); s.leaf.form == opaque && whole {
-			token = append(token[:1:1], r.replacement(number, string(token[1:]))...) // no leading zero
-		} else if s.leaf.form == opaque && token[0] < 'A' {
-			token = []byte("0") // a negative number or one with a fraction
-		}
-		r.out = append(r.out, token...)
+		word, _ := json.Marshal(t) // true, false or null
+		r.out = append(r.out, word...)
 	}
-}
-
-func unquoted(token []byte) (s string) {
-	if bytes.IndexByte(token, '\\') < 0 && utf8.Valid(token) {
-		return string(token[1 : len(token)-1])
-	}
-	_ = json.Unmarshal(token, &s) // The JSON is valid.
-	return s
 }
 
 func (r *rewriter) text(s string) {
