@@ -115,11 +115,8 @@ type Counters struct {
 	Faults    map[fault.Name]int // watches and requests that each fault hit; nil without faults
 }
 
-// prepareAPIServer checks the storm. client-go's scheme must contain its kind.
+// prepareAPIServer checks the options, and that client-go's scheme has the storm's kind.
 func prepareAPIServer(s *storm.Storm, o Options) (*shared, error) {
-	if _, err := fault.New(o.Faults, o.Seed); err != nil {
-		return nil, err
-	}
 	var err error
 	if o.Wire, err = o.Wire.Complete(); err != nil {
 		return nil, err
@@ -127,10 +124,7 @@ func prepareAPIServer(s *storm.Storm, o Options) (*shared, error) {
 	if !scheme.Scheme.Recognizes(s.Kind) {
 		return nil, fmt.Errorf("storm %s: client-go has no type for %s", s.Name, s.Kind)
 	}
-	if err := s.Validate(); err != nil {
-		return nil, fmt.Errorf("storm %s: %w", s.Name, err)
-	}
-	return &shared{storm: s, options: o}, nil
+	return &shared{storm: s, options: o, processes: map[<-chan struct{}]*process{}}, nil
 }
 
 func startAPIServer(ctx context.Context, s *storm.Storm, of *shared) (*APIServer, error) {

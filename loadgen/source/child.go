@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"watchlab/impls/decode"
@@ -66,7 +64,6 @@ const service = "Child"
 // child has the methods that the parent calls.
 type child struct {
 	storm    storm.Storm
-	typed    bool
 	options  Options
 	prepared *apiserver.Prepared
 
@@ -89,7 +86,7 @@ type serving struct {
 
 // Prepare receives the storm without its events.
 func (c *child) Prepare(p preparation, _ *int) error {
-	c.storm, c.typed, c.options = p.Storm, p.Typed, p.Options
+	c.storm, c.options = p.Storm, p.Options
 	c.storm.Events = make([]storm.Event, p.Events)
 	return nil
 }
@@ -97,26 +94,17 @@ func (c *child) Prepare(p preparation, _ *int) error {
 // Append receives some of the events, in any order.
 func (c *child) Append(part chunk, _ *int) error {
 	for i, data := range part.Objects {
-		e := &part.Events[i]
-		var err error
-		if e.Object, err = c.unmarshal(data); err != nil {
+		o, err := scheme.Scheme.New(c.storm.Kind)
+		if err != nil {
 			return err
 		}
+		if err := o.(message).Unmarshal(data); err != nil {
+			return err
+		}
+		part.Events[i].Object = o
 	}
 	copy(c.storm.Events[part.First:], part.Events)
 	return nil
-}
-
-func (c *child) unmarshal(data []byte) (runtime.Object, error) {
-	if !c.typed {
-		u := &unstructured.Unstructured{}
-		return u, u.UnmarshalJSON(data)
-	}
-	o, err := scheme.Scheme.New(c.storm.Kind)
-	if err != nil {
-		return nil, err
-	}
-	return o, o.(message).Unmarshal(data)
 }
 
 // Encode encodes the storm, which is complete.

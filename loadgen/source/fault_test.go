@@ -42,10 +42,6 @@ func TestNoFaultsFromMemory(t *testing.T) {
 	if _, err := opts.Prepare(source.MemoryName, empty()); !errors.Is(err, source.ErrNoFaults) {
 		t.Errorf("faults of the memory source: %v", err)
 	}
-	opts.Faults[0].Name = "gnoe"
-	if _, err := opts.Prepare(source.APIServerName, empty()); !errors.Is(err, fault.ErrSpec) {
-		t.Errorf("an unknown fault: %v", err)
-	}
 	if c, err := open(t, source.APIServerName, empty()).(*source.APIServer).Refresh(); err != nil || c.Faults != nil {
 		t.Errorf("faults %v without faults (%v)", c.Faults, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,11 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/loadgen/pace"
@@ -44,16 +40,12 @@ const window = 128
 // is 128 events behind, not counting the 128 in its channel. Release times then depend on the
 // watches, so latencies from them mean little.
 //
-// Lists are typed (such as *v1.PodList) if client-go's scheme knows the kind; a typed list
-// contains copies of the structs. Limits are ignored, as in an API server's watch cache with
-// version 0. Selectors are rejected. The only bookmark is the end of the initial events.
-// Memory retains all events, so no version is too old.
+// Lists are untyped. Limits are ignored, as in an API server's watch cache with version 0. Selectors
+// are rejected. The only bookmark is the end of the initial events. Memory retains all events, so no
+// version is too old.
 type Memory struct {
-	name      string
-	kind      schema.GroupVersionKind
 	storm     *storm.Storm // Play releases it
 	byKey     []int32      // indexes of all keys in order of key
-	invalid   error        // validation error of storm
 	position  stream.Position
 	snapshots atomic.Int64   // requests for the whole state
 	feeds     sync.WaitGroup // goroutines of watches; Go is called with mu held
@@ -63,13 +55,9 @@ type Memory struct {
 	watches map[*memoryWatch]struct{} // running watches; nil after Close
 }
 
-// NewMemory returns the in-process source of a storm. If the storm is invalid (see
-// [storm.Storm.Validate]), Play and every list and watch return the error.
+// NewMemory returns the in-process source of a valid storm.
 func NewMemory(s *storm.Storm) *Memory {
-	m := &Memory{name: "storm " + s.Name, kind: s.Kind, storm: s, watches: map[*memoryWatch]struct{}{}}
-	if m.invalid = s.Validate(); m.invalid != nil {
-		return m
-	}
+	m := &Memory{storm: s, watches: map[*memoryWatch]struct{}{}}
 	keys := make([]string, s.Keys)
 	for i := range s.Events {
 		keys[s.Events[i].KeyIndex] = s.Events[i].Key
@@ -119,9 +107,6 @@ func (m *Memory) Ready(*pace.Pacer) error { return nil }
 
 // Play releases the next events; see [Source] and [Memory].
 func (m *Memory) Play(ctx context.Context, p *pace.Pacer, upto uint64, released func(seq uint64, at time.Time)) error {
-	if m.invalid != nil {
-		return m.invalid
-	}
 	unpaced := !p.Paced()
 	events := m.storm.Events[m.storm.Initial:]
 	for ; m.played < len(events) && events[m.played].Seq <= upto; m.played++ {
@@ -169,8 +154,6 @@ func (m *Memory) check(opts metav1.ListOptions) error {
 	closed := m.watches == nil
 	m.mu.Unlock()
 	switch {
-	case m.invalid != nil:
-		return m.invalid
 	case closed:
 		return ErrClosed
 	case opts.LabelSelector != "" || opts.FieldSelector != "" || opts.Continue != "":
@@ -187,32 +170,10 @@ func (m *Memory) list(_ context.Context, opts metav1.ListOptions) (runtime.Objec
 	if err != nil {
 		return nil, err
 	}
-	list, err := m.listOf(m.state(at))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.name, err)
-	}
-	acc, err := meta.ListAccessor(list)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.name, err)
-	}
-	acc.SetResourceVersion(strconv.FormatUint(at, 10))
+	list := &metainternalversion.List{Items: m.state(at)}
+	list.ResourceVersion = strconv.FormatUint(at, 10)
 	m.snapshots.Add(1)
 	return list, nil
-}
-
-// listOf returns a typed list of the objects, or an untyped list if client-go does not know
-// the kind.
-func (m *Memory) listOf(objects []runtime.Object) (runtime.Object, error) {
-	kind := m.kind
-	kind.Kind += "List"
-	list, err := scheme.Scheme.New(kind)
-	if runtime.IsNotRegisteredError(err) {
-		return &metainternalversion.List{Items: objects}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return list, meta.SetList(list, objects)
 }
 
 func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
@@ -226,7 +187,7 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	w := &memoryWatch{memory: m, start: start, ch: make(chan watch.Event, window)}
 	if start.Mark {
 		if w.mark, err = m.bookmark(start.At); err != nil {
-			return nil, fmt.Errorf("%s: %w", m.name, err)
+			return nil, fmt.Errorf("storm %s: %w", m.storm.Name, err)
 		}
 	}
 	m.mu.Lock()
@@ -244,26 +205,13 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	return w, nil
 }
 
-// bookmark returns the bookmark at the end of the initial events: an object of the storm's
-// kind with a version and the annotation.
+// bookmark returns the bookmark at the end of the initial events: an object of the storm's type, which a Reflector
+// compares, with a version and the annotation.
 func (m *Memory) bookmark(at uint64) (runtime.Object, error) {
-	var o runtime.Object
-	switch {
-	case m.position.Visible() > 0:
-		// The type must match the objects: a Reflector compares types.
-		o = reflect.New(reflect.TypeOf(m.storm.Events[0].Object).Elem()).Interface().(runtime.Object)
-	case scheme.Scheme.Recognizes(m.kind):
-		var err error
-		if o, err = scheme.Scheme.New(m.kind); err != nil {
-			return nil, err
-		}
-	default:
-		o = &unstructured.Unstructured{}
+	if len(m.storm.Events) == 0 {
+		return nil, errors.New("no object has a type")
 	}
-	if u, ok := o.(runtime.Unstructured); ok {
-		u.SetUnstructuredContent(map[string]any{})
-		u.GetObjectKind().SetGroupVersionKind(m.kind)
-	}
+	o := m.storm.Events[0].Object.DeepCopyObject()
 	acc, err := meta.Accessor(o)
 	if err != nil {
 		return nil, err

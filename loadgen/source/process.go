@@ -3,7 +3,6 @@ package source
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,9 +11,8 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
-	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/runtime"
+	"golang.org/x/sync/errgroup"
 
 	"watchlab/loadgen/storm"
 )
@@ -34,46 +32,41 @@ var processes sync.WaitGroup
 // Wait waits for the end of the processes of all API servers, after the end of their runs.
 func Wait() { processes.Wait() }
 
-// shared starts the process of a storm for its first user and ends it after the last one.
+// shared is what the sources of a storm share: a process for each run, which ends with it.
 type shared struct {
 	storm   *storm.Storm
 	options Options
 
-	mu      sync.Mutex // guards the fields below
-	process *process   // nil without users
-	users   map[<-chan struct{}]struct{}
+	mu        sync.Mutex // guards processes
+	processes map[<-chan struct{}]*process
 }
 
-// use returns the process, which works at least until ctx ends. Calls with the same ctx are one user.
+// use returns the process of a run, which works until its ctx ends.
 func (s *shared) use(ctx context.Context) (*process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.process == nil {
-		p, err := startProcess(ctx, s.storm, s.options)
-		if err != nil {
-			return nil, err
-		}
-		s.process, s.users = p, map[<-chan struct{}]struct{}{}
+	if p := s.processes[ctx.Done()]; p != nil {
+		return p, nil
 	}
-	if _, is := s.users[ctx.Done()]; !is {
-		s.users[ctx.Done()] = struct{}{}
-		context.AfterFunc(ctx, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if delete(s.users, ctx.Done()); len(s.users) == 0 {
-				s.process.end()
-				s.process = nil
-			}
-		})
+	p, err := startProcess(ctx, s.storm, s.options)
+	if err != nil {
+		return nil, err
 	}
-	return s.process, nil
+	s.processes[ctx.Done()] = p
+	context.AfterFunc(ctx, func() {
+		p.end()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.processes, ctx.Done())
+	})
+	return p, nil
 }
 
 // chunkEvents is the number of events that a call of the protocol carries.
 const chunkEvents = 256
 
-// senderCount is the number of goroutines that send chunks: one encodes while the process decodes.
-const senderCount = 2
+// senders is the number of goroutines that send chunks: one encodes while the process decodes.
+const senders = 2
 
 // The arguments of calls. They are aliases of unnamed types, since net/rpc takes exported types or
 // unnamed ones.
@@ -81,13 +74,12 @@ type (
 	preparation = struct {
 		Storm  storm.Storm // without its events
 		Events int
-		Typed  bool // objects are protobuf, otherwise JSON
 		Options
 	}
 	chunk = struct {
 		First   int           // index of the first event
 		Events  []storm.Event // without their objects
-		Objects [][]byte
+		Objects [][]byte      // protobuf
 	}
 	opened  = struct{ ID, URL string }
 	readied = struct {
@@ -161,54 +153,33 @@ func (p *process) end() {
 	_ = p.cmd.Process.Kill()
 }
 
-// send sends the storm, with chunks encoded by all processors, and lets the process encode it.
+// send sends the storm, and lets the process encode it.
 func (p *process) send(s *storm.Storm, o Options) error {
 	head := *s
 	head.Events = nil
-	typed := !slices.ContainsFunc(s.Events, func(e storm.Event) bool {
-		_, is := e.Object.(message)
-		return !is
-	})
-	if err := p.call("Prepare", preparation{head, len(s.Events), typed, o}, nil); err != nil {
+	if err := p.call("Prepare", preparation{head, len(s.Events), o}, nil); err != nil {
 		return err
 	}
-	var senders sync.WaitGroup
-	var next atomic.Int64
-	errs := make([]error, senderCount)
-	for k := range errs {
-		senders.Go(func() {
-			for errs[k] == nil {
-				first := int(next.Add(chunkEvents)) - chunkEvents
-				if first >= len(s.Events) {
-					return
+	var group errgroup.Group
+	group.SetLimit(senders)
+	for first := 0; first < len(s.Events); first += chunkEvents {
+		group.Go(func() error {
+			c := chunk{First: first, Events: slices.Clone(s.Events[first:min(first+chunkEvents, len(s.Events))])}
+			for i := range c.Events {
+				e := &c.Events[i]
+				object, err := e.Object.(message).Marshal() // as all kinds of client-go's scheme
+				if err != nil {
+					return fmt.Errorf("event %d (%s): %w", e.Seq, e.Key, err)
 				}
-				c := chunk{First: first, Events: make([]storm.Event, min(chunkEvents, len(s.Events)-first))}
-				copy(c.Events, s.Events[first:])
-				for i := range c.Events {
-					e := &c.Events[i]
-					object, err := marshal(e.Object, typed)
-					if err != nil {
-						errs[k] = fmt.Errorf("event %d (%s): %w", e.Seq, e.Key, err)
-						return
-					}
-					e.Object, c.Objects = nil, append(c.Objects, object)
-				}
-				errs[k] = p.call("Append", c, nil)
+				e.Object, c.Objects = nil, append(c.Objects, object)
 			}
+			return p.call("Append", c, nil)
 		})
 	}
-	senders.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	return p.call("Encode", 0, nil)
-}
-
-func marshal(o runtime.Object, typed bool) ([]byte, error) {
-	if typed {
-		return o.(message).Marshal()
-	}
-	return json.Marshal(o)
 }
 
 // call calls a method of the process. reply may be nil.

@@ -1,7 +1,7 @@
 // Package source is the entry of a storm into a pipeline: it lists and watches like an API
 // server and releases the storm's events.
 //
-//  1. [Options.Prepare] checks the storm.
+//  1. [Options.Prepare] checks the options.
 //  2. The [Maker] returns a new source for each play. Its first call does the work that all
 //     sources share: the apiserver source starts the server's process, which encodes every event.
 //  3. A Reflector or informer lists and watches ListerWatcher. The initial list is
@@ -90,9 +90,9 @@ type Options struct {
 	Wire   Wire         // of the apiserver source
 }
 
-// Prepare does the work that all sources of that name share for a storm, or leaves it to the first
-// call of the Maker. The error is that of the storm, or wraps [ErrUnknownSource], [ErrNoFaults] or
-// [fault.ErrSpec], or is that of [Wire.Complete].
+// Prepare does the work that all sources of that name share for a valid storm, or leaves it to the first
+// call of the Maker. The error wraps [ErrUnknownSource] or [ErrNoFaults], or is that of [Wire.Complete].
+// Faults are valid.
 func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 	switch name {
 	case MemoryName:

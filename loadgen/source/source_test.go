@@ -378,15 +378,6 @@ func TestNew(t *testing.T) {
 	if !errors.Is(err, source.ErrUnknownSource) || !strings.Contains(err.Error(), "memory, apiserver") {
 		t.Errorf("New(etcd): %v, want ErrUnknownSource and the names", err)
 	}
-	bad := empty()
-	bad.Events = slices.Clone(bad.Events)
-	bad.Events[4].Seq = 99
-	if _, err := newSource(t, source.APIServerName, bad); !errors.Is(err, storm.ErrInvalid) {
-		t.Errorf("an invalid storm over HTTP: %v, want %v", err, storm.ErrInvalid)
-	}
-	if _, err := client(source.NewMemory(bad)).ListWithContext(t.Context(), metav1.ListOptions{}); !errors.Is(err, storm.ErrInvalid) {
-		t.Errorf("an invalid storm in memory: %v, want %v", err, storm.ErrInvalid)
-	}
 	unknown := empty()
 	unknown.Kind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
 	if _, err := newSource(t, source.APIServerName, unknown); err == nil {
