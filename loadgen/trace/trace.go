@@ -1,7 +1,7 @@
 // Package trace reads and writes recorded watch streams and converts them to storms.
 //
 // A recording is a sequence of frames in order of arrival. A frame has an event of a watch and
-// its time from the start of the recording. The object is as the API server sent it. The types
+// its time from the start of the recording. The object is that of the API server. The types
 // are ADDED, MODIFIED, DELETED, BOOKMARK and ERROR. A bookmark with the annotation
 // k8s.io/initial-events-end ends the initial list of its resource. A [Break] between frames is
 // a gap in the recording.

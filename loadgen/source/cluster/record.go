@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -16,12 +14,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -90,7 +91,7 @@ type recorder struct {
 
 // Record records the watches of resources.
 //
-//  1. Each resource has a paged LIST and a watch from its version. Objects stay raw JSON.
+//  1. Each resource has a paged LIST and a watch from its version.
 //  2. A watch that ends resumes at the last resourceVersion or bookmark.
 //  3. If the server no longer has that version (410 Gone), Record lists again. The
 //     differences become frames after a [trace.Break], which counts them. The last state
@@ -105,15 +106,19 @@ func Record(ctx context.Context, w FrameWriter, opts RecordOptions) ([]Recorded,
 	opts.Settling = cmp.Or(opts.Settling, 30*time.Second)
 	config := rest.CopyConfig(opts.Config)
 	config.QPS, config.Timeout = -1, 0
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
 	r := &recorder{opts: opts, start: time.Now(), w: w}
 	sums, followers := make([]Recorded, len(opts.Resources)), make([]*follower, len(opts.Resources))
 	for i, res := range opts.Resources {
-		client, err := restOf(config, res.GroupVersion(), runtime.ContentTypeJSON)
-		if err != nil {
-			return nil, fmt.Errorf("record: %w", err)
+		var objects dynamic.ResourceInterface = client.Resource(res.GroupVersionResource)
+		if opts.Namespace != "" && res.Namespaced {
+			objects = client.Resource(res.GroupVersionResource).Namespace(opts.Namespace)
 		}
 		sums[i].Resource = res.Traced()
-		followers[i] = &follower{recorder: r, client: client, resource: res, sum: &sums[i], known: map[string]Version{}}
+		followers[i] = &follower{recorder: r, client: objects, resource: res, sum: &sums[i], known: map[string]Version{}}
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, f := range followers {
@@ -162,7 +167,7 @@ func (e errWrite) Unwrap() error { return e.error }
 
 type follower struct {
 	*recorder
-	client   rest.Interface
+	client   dynamic.ResourceInterface
 	resource Resource
 	sum      *Recorded
 	known    map[string]Version // recorded version of each existing object
@@ -170,8 +175,6 @@ type follower struct {
 	started  bool               // the initial list has started
 	down     time.Time          // start of the present gap; zero while there is a watch
 }
-
-var errGone = errors.New("gone")
 
 func (f *follower) follow(ctx context.Context) error {
 	pause := f.opts.Backoff
@@ -184,9 +187,9 @@ func (f *follower) follow(ctx context.Context) error {
 		switch {
 		case errors.As(err, &broken):
 			return err
-		case errors.Is(err, errGone) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+		case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 			f.rv = ""
-		case refused(err) && (f.down.IsZero() || time.Since(f.down) > f.opts.Settling):
+		case !got && refused(err) && (f.down.IsZero() || time.Since(f.down) > f.opts.Settling):
 			return fmt.Errorf("record: %s: %w", f.resource.GroupVersionResource.Resource, err)
 		}
 		if f.down.IsZero() {
@@ -216,11 +219,11 @@ func (f *follower) once(ctx context.Context) (got bool, err error) {
 			return false, err
 		}
 	}
-	body, err := f.request(map[string]string{"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": f.rv}).Stream(ctx)
+	w, err := f.client.Watch(ctx, metav1.ListOptions{AllowWatchBookmarks: true, ResourceVersion: f.rv})
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = body.Close() }()
+	defer w.Stop()
 	if !f.down.IsZero() {
 		f.sum.Reconnects++
 		if err := f.write(f.breakOf(trace.Reconnected)); err != nil {
@@ -228,58 +231,37 @@ func (f *follower) once(ctx context.Context) (got bool, err error) {
 		}
 		f.down = time.Time{}
 	}
-	return true, f.read(body)
-}
-
-func (f *follower) request(params map[string]string) *rest.Request {
-	req := f.client.Get().NamespaceIfScoped(f.opts.Namespace, f.opts.Namespace != "" && f.resource.Namespaced).Resource(f.resource.GroupVersionResource.Resource)
-	for k, v := range params {
-		req = req.Param(k, v)
-	}
-	return req
+	return true, f.read(w.ResultChan())
 }
 
 func (f *follower) breakOf(reason string) trace.Frame {
 	return trace.Frame{Resource: f.sum.Resource, Break: &trace.Break{Reason: reason, From: f.rv, DownNs: int64(time.Since(f.down))}}
 }
 
-func (f *follower) read(body io.Reader) error {
-	dec := json.NewDecoder(body)
-	for {
-		var ev struct {
-			Type   watch.EventType `json:"type"`
-			Object json.RawMessage `json:"object"`
+func (f *follower) read(events <-chan watch.Event) error {
+	for e := range events {
+		if e.Type == watch.Error {
+			return apierrors.FromObject(e.Object)
 		}
-		if err := dec.Decode(&ev); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if ev.Type == watch.Error {
-			var s metav1.Status
-			if json.Unmarshal(ev.Object, &s) == nil && s.Code == http.StatusGone {
-				return errGone
-			}
-			return fmt.Errorf("the watch ended with an ERROR event: %s", s.Message)
-		}
-		version, err := f.record(trace.Frame{Type: ev.Type, Object: ev.Object, Resource: f.sum.Resource})
+		version, err := f.record(e.Type, e.Object)
 		if err != nil {
 			return err
 		}
 		f.rv = version
 	}
+	return nil
 }
 
 // record writes a frame and returns its resourceVersion.
-func (f *follower) record(frame trace.Frame) (string, error) {
-	key, v, err := frameVersion(frame)
+func (f *follower) record(t watch.EventType, o runtime.Object) (string, error) {
+	frame, key, v, err := f.frame(t, o)
 	if err != nil {
 		return "", err
 	}
 	if err := f.write(frame); err != nil {
 		return "", err
 	}
-	switch frame.Type {
+	switch t {
 	case watch.Bookmark:
 		return v.ResourceVersion, nil
 	case watch.Deleted:
@@ -291,12 +273,15 @@ func (f *follower) record(frame trace.Frame) (string, error) {
 	return v.ResourceVersion, nil
 }
 
-func frameVersion(frame trace.Frame) (string, Version, error) {
-	var o metav1.PartialObjectMetadata
-	if err := json.Unmarshal(frame.Object, &o); err != nil {
-		return "", Version{}, err
+// frame returns the frame of an object, its key and its version.
+func (f *follower) frame(t watch.EventType, o runtime.Object) (trace.Frame, string, Version, error) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return trace.Frame{}, "", Version{}, err
 	}
-	return storm.ObjectKey(o.Namespace, o.Name), Version{UID: o.UID, ResourceVersion: o.ResourceVersion}, nil
+	text, err := json.Marshal(o)
+	frame := trace.Frame{Type: t, Object: text, Resource: f.sum.Resource}
+	return frame, storm.ObjectKey(m.GetNamespace(), m.GetName()), Version{UID: m.GetUID(), ResourceVersion: m.GetResourceVersion()}, err
 }
 
 // difference collects the differences between a second list and the recording.
@@ -307,8 +292,8 @@ type difference struct {
 }
 
 // add compares an object of the second list.
-func (f *follower) add(d *difference, frame trace.Frame) error {
-	key, v, err := frameVersion(frame)
+func (f *follower) add(d *difference, o runtime.Object) error {
+	frame, key, v, err := f.frame(watch.Added, o)
 	if err != nil {
 		return err
 	}
@@ -325,7 +310,6 @@ func (f *follower) add(d *difference, frame trace.Frame) error {
 		d.deleted++
 		fallthrough
 	default:
-		frame.Type = watch.Added
 		d.added++
 	}
 	d.frames = append(d.frames, frame)
@@ -371,61 +355,37 @@ func (f *follower) metadataOnly(t watch.EventType, m metav1.ObjectMeta) trace.Fr
 	return trace.Frame{Type: t, Object: text, Resource: f.sum.Resource}
 }
 
-const pageSize = "500" // number of objects in a page of a list
-
 // list records the initial list, or the differences of a later one from the recording.
 func (f *follower) list(ctx context.Context) error {
-	var d *difference
-	if f.started {
-		d = &difference{now: map[string]Version{}}
-	}
-	f.started = true
-	version, kind := f.resource.Kind.ToAPIVersionAndKind()
-	front := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, kind, version)
-	params := map[string]string{"limit": pageSize}
-	for {
-		result := f.request(params).Do(ctx)
-		if err := result.Error(); err != nil { // That of Raw lacks the server's message.
-			return err
-		}
-		body, err := result.Raw()
-		if err != nil {
-			return err
-		}
-		var page metav1.List
-		if err := json.Unmarshal(body, &page); err != nil {
-			return err
-		}
-		for _, item := range page.Items {
-			var own metav1.TypeMeta
-			if err := json.Unmarshal(item.Raw, &own); err != nil {
-				return err
-			}
-			if own.Kind == "" { // as in lists of built-in resources
-				item.Raw = slices.Concat(front, item.Raw[1:])
-			}
-			frame := trace.Frame{Type: watch.Added, Object: item.Raw, Resource: f.sum.Resource}
-			if d != nil {
-				err = f.add(d, frame)
-			} else {
-				_, err = f.record(frame)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if params["continue"] = page.Continue; page.Continue != "" {
-			continue
-		}
-		if d != nil {
-			err = f.finish(d, page.ResourceVersion)
-		} else {
-			err = f.write(f.metadataOnly(watch.Bookmark, metav1.ObjectMeta{
-				ResourceVersion: page.ResourceVersion,
-				Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
-			}))
-		}
-		f.rv = page.ResourceVersion
+	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return f.client.List(ctx, opts) })
+	list, _, err := pages.List(ctx, metav1.ListOptions{})
+	if err != nil {
 		return err
 	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	d := &difference{now: map[string]Version{}}
+	again := f.started
+	f.started = true
+	if err := meta.EachListItem(list, func(o runtime.Object) error {
+		if again {
+			return f.add(d, o)
+		}
+		_, err := f.record(watch.Added, o)
+		return err
+	}); err != nil {
+		return err
+	}
+	if again {
+		err = f.finish(d, m.GetResourceVersion())
+	} else {
+		err = f.write(f.metadataOnly(watch.Bookmark, metav1.ObjectMeta{
+			ResourceVersion: m.GetResourceVersion(),
+			Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+		}))
+	}
+	f.rv = m.GetResourceVersion()
+	return err
 }

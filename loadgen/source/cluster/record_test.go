@@ -250,23 +250,3 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
-
-// FuzzRecord: a watch of any bytes ends with an error or its end, and the frames before are written.
-func FuzzRecord(f *testing.F) {
-	for _, s := range []string{
-		`{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"7"}}}{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}`,
-		`{"type":"ERROR","object":{"code":410}}`, `{"type":"ERROR"}`, `{"object":7}`, "[", "null",
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
-		w := trace.NewLineWriter(&bytes.Buffer{})
-		sum := Recorded{Resource: podResource.Traced()}
-		r := follower{recorder: &recorder{w: w}, resource: podResource, sum: &sum, known: map[string]Version{}}
-		_ = r.read(bytes.NewReader(body))
-		if len(r.known) > sum.Events {
-			t.Errorf("%d objects of %d events", len(r.known), sum.Events)
-		}
-	})
-}

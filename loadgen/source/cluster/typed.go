@@ -19,7 +19,16 @@ func NewTyped[T interface {
 	runtime.Object
 	metav1.Object
 }, L runtime.Object](config *rest.Config, r schema.GroupVersionResource, namespace string, object func() T, list func() L) (*gentype.ClientWithList[T, L], error) {
-	client, err := restOf(config, r.GroupVersion(), runtime.ContentTypeProtobuf)
+	config = rest.CopyConfig(config)
+	config.APIPath = "/apis"
+	if r.Group == "" {
+		config.APIPath = "/api"
+	}
+	config.GroupVersion = new(r.GroupVersion())
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.ContentType = runtime.ContentTypeProtobuf
+	client, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, err
 	}
@@ -41,21 +50,4 @@ func ListWatch[L runtime.Object](client interface {
 			return client.Watch(ctx, opts)
 		},
 	}, of)
-}
-
-// restOf returns the client of a group and version. It prefers a content type.
-func restOf(config *rest.Config, gv schema.GroupVersion, contentType string) (*rest.RESTClient, error) {
-	config = rest.CopyConfig(config)
-	config.APIPath = "/apis"
-	if gv.Group == "" {
-		config.APIPath = "/api"
-	}
-	config.GroupVersion = &gv
-	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	config.AcceptContentTypes = runtime.ContentTypeJSON
-	if contentType != runtime.ContentTypeJSON {
-		config.AcceptContentTypes = contentType + "," + runtime.ContentTypeJSON
-	}
-	config.ContentType = contentType
-	return rest.RESTClientFor(config)
 }
