@@ -101,8 +101,8 @@ func searchedOf(cells []lab.CellResult) []searched {
 		v := searched{name: group[0].NameExcept("rate"), impl: group[0].Impl()}
 		for _, c := range group {
 			text, paced := c.Rate()
-			if rate, err := pace.ParseRate(text); paced && err == nil {
-				v.points = append(v.points, tried{rate: rate, cell: c, samples: c.Samples()})
+			if rate, err := strconv.ParseFloat(text, 64); paced && err == nil {
+				v.points = append(v.points, tried{rate: pace.Rate(rate), cell: c, samples: c.Samples()})
 			}
 		}
 		slices.SortFunc(v.points, func(a, b tried) int { return cmp.Compare(a.rate, b.rate) })
@@ -235,8 +235,8 @@ func (s *Spec) knee() (Knee, error) {
 		return k, manifest.BadField(in+"resolution", err)
 	}
 	for i, rate := range []pace.Rate{k.From, k.To} {
-		if _, err := pace.ParseRate(rate.String()); err != nil {
-			return k, manifest.BadField(in+[]string{"from", "to"}[i], err)
+		if _, err := pace.Parse(rate.String()); err != nil {
+			return k, manifest.Bad(in+[]string{"from", "to"}[i], "%v is no rate (allowed: events per second from 0.001 to 1000000000)", rate)
 		}
 	}
 	if k.To < k.From {

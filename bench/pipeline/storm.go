@@ -124,7 +124,7 @@ func (m *preparedStorm) at(p pace.Pace) *pacedStorm {
 		return paced
 	}
 	s, shares := m.Storm, max(1, m.Share.Count)
-	n, timed := 0, p.Paced() && p.Shape() != pace.Trace
+	n, timed := 0, p.Paced() && !p.OwnTimes()
 	if !p.Paced() || m.exact {
 		n = m.Events
 	} else if !timed {
@@ -193,7 +193,7 @@ func (m *preparedStorm) part(length int, exactly bool) storm.Selection {
 // schedule returns the intended times of a part at a pace. Event 0 is the first after the initial
 // list of the whole storm; the storm's own times count from the end of that list.
 func (m *preparedStorm) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
-	if !m.Share.Whole() && p.Shape() != pace.Trace {
+	if !m.Share.Whole() && !p.OwnTimes() {
 		whole := p.Schedule(pace.Score{Events: s.Whole - s.WholeInitial, Seed: m.Seed})
 		return s.Schedule(whole)
 	}

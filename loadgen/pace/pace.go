@@ -20,8 +20,6 @@ package pace
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"time"
 )
@@ -38,23 +36,7 @@ const (
 	maxIntended = 1 << 62 // about 146 years; a schedule ends there before it overflows
 )
 
-// ErrRate is wrapped by the errors for invalid rates.
-var ErrRate = errors.New("invalid rate")
-
-// ParseRate reads a rate: "max" for unpaced, or events per second. The error wraps [ErrRate]
-// and lists the valid values.
-func ParseRate(s string) (Rate, error) {
-	if s == "max" {
-		return Unpaced, nil
-	}
-	v, ok := parseNumber(s, minRate, maxRate)
-	if !ok {
-		return 0, fmt.Errorf("%w %q (allowed: max, or events per second from 0.001 to 1000000000)", ErrRate, s)
-	}
-	return Rate(v), nil
-}
-
-// String returns the rate in the format of [ParseRate]: "max" or a number such as "2000".
+// String returns "max" or a number such as "2000".
 func (r Rate) String() string {
 	if r == Unpaced {
 		return "max"

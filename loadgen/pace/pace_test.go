@@ -15,34 +15,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestParseRate(t *testing.T) {
-	for _, tc := range []struct {
-		in   string
-		want Rate
-	}{
-		{"max", Unpaced},
-		{"1", 1},
-		{"2000", 2000},
-		{"0.5", 0.5},
-		{"1000000000", 1e9},
-		{"0.001", 0.001},
-	} {
-		got, err := ParseRate(tc.in)
-		if err != nil || got != tc.want || got.String() != tc.in {
-			t.Errorf("ParseRate(%q) = %v, %v, want %v", tc.in, got, err, float64(tc.want))
-		}
-	}
+// Numbers that are no rates.
+func TestParseErrors(t *testing.T) {
 	for _, in := range []string{
-		"", " ", "0", "-0", "-1", "0.0000001", "2e9", "1e400", "inf", "+Inf", "nan", "0x10", "1_000",
-		"Max", "fast", "10/s", " 10", "10 ", "1,000", "--1", "1\n",
+		"", " ", "0", "-0", "-1", "0.0000001", "2e9", "1e400", "inf", "+Inf", "nan", "0x10", "1_000", "max:1",
+		"Max", "fast", "10/s", " 10", "10 ", "1,000", "--1", "1\n", "poisson", "poisson:", "trace:", "trace:2", "trace:x",
 	} {
-		got, err := ParseRate(in)
-		if !errors.Is(err, ErrRate) {
-			t.Errorf("ParseRate(%q) = %v, %v, want an error", in, got, err)
+		got, err := Parse(in)
+		if !errors.Is(err, ErrPace) {
+			t.Errorf("Parse(%q) = %v, %v, want an error", in, got, err)
 			continue
 		}
 		if m := err.Error(); !strings.Contains(m, "allowed: max") || strings.Contains(m, "\n") {
-			t.Errorf("ParseRate(%q): the error doesn't say on one line what is allowed: %s", in, m)
+			t.Errorf("Parse(%q): the error doesn't say on one line what is allowed: %s", in, m)
 		}
 	}
 }

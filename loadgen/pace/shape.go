@@ -11,16 +11,6 @@ import (
 	"time"
 )
 
-// Shape is the function of time that a [Pace] follows.
-type Shape string
-
-const (
-	Max      Shape = "max"      // releases events as fast as the receiver takes them
-	Constant Shape = "constant" // releases an event every 1/rate
-	Poisson  Shape = "poisson"  // releases events at random: gaps are exponential with mean 1/rate
-	Trace    Shape = "trace"    // releases events at the storm's own times, divided by a speed
-)
-
 // ErrPace is wrapped by the errors for invalid paces.
 var ErrPace = errors.New("invalid pace")
 
@@ -33,12 +23,12 @@ const (
 	maxSpeed = 1e6
 )
 
-// Pace assigns intended times to the events of a storm. The zero value is [Max]. [Parse] and
-// [Rate.Pace] return other paces.
+// Pace assigns intended times to the events of a storm. The zero value releases them as fast as the receiver takes
+// them. [Parse] and [Rate.Pace] return other paces.
 type Pace struct {
-	shape Shape
-	rate  float64
-	speed float64
+	rate   Rate
+	random bool    // gaps are exponential with mean 1/rate
+	speed  float64 // divides the storm's own times; 0 without them
 }
 
 // Parse reads a pace:
@@ -49,50 +39,33 @@ type Pace struct {
 //	trace, trace:2x          the storm's own times; twice as fast
 //
 // The error wraps [ErrPace] and lists the valid forms.
-func Parse(s string) (Pace, error) {
-	p, why := parse(s)
-	if why != "" {
+func Parse(s string) (p Pace, err error) {
+	ok, why := true, ""
+	shape, rest, _ := strings.Cut(s, ":")
+	switch {
+	case s == "max":
+	case s == "trace":
+		p.speed = 1
+	case shape == "trace":
+		text, isSpeed := strings.CutSuffix(rest, "x")
+		p.speed, ok = parseNumber(text, minSpeed, maxSpeed)
+		ok, why = ok && isSpeed, "a speed is a number from 0.001 to 1000000, then x"
+	case shape == "poisson":
+		p.random, why = true, "it needs a rate"
+		p.rate, ok = parseRate(rest)
+	default:
+		why = "neither a shape nor a rate"
+		p.rate, ok = parseRate(s)
+	}
+	if !ok {
 		return Pace{}, fmt.Errorf("%w %q: %s (allowed: %s)", ErrPace, s, why, grammar)
 	}
 	return p, nil
 }
 
-// parse returns the reason why s is no pace, or none.
-func parse(s string) (p Pace, why string) {
-	name, rest, hasRest := strings.Cut(s, ":")
-	p.shape = Shape(name)
-	switch p.shape {
-	case Max:
-		if hasRest {
-			return p, "max takes nothing"
-		}
-		return Pace{}, ""
-	case Trace:
-		p.speed = 1
-		if hasRest {
-			text, isSpeed := strings.CutSuffix(rest, "x")
-			speed, ok := parseNumber(text, minSpeed, maxSpeed)
-			if !isSpeed || !ok {
-				return p, "a speed is a number from 0.001 to 1000000, then x"
-			}
-			p.speed = speed
-		}
-		return p, ""
-	case Poisson:
-		var ok bool
-		if p.rate, ok = parseNumber(rest, minRate, maxRate); !ok {
-			return p, "it needs a rate"
-		}
-		return p, ""
-	}
-	if hasRest {
-		return p, "unknown shape"
-	}
-	rate, ok := parseNumber(s, minRate, maxRate)
-	if !ok {
-		return p, "neither a shape nor a rate"
-	}
-	return Rate(rate).Pace(), ""
+func parseRate(s string) (Rate, bool) {
+	v, ok := parseNumber(s, minRate, maxRate)
+	return Rate(v), ok
 }
 
 // parseNumber reads a decimal number in a range. strconv also accepts hexadecimal, underscores,
@@ -107,40 +80,31 @@ func parseNumber(s string, low, high float64) (v float64, ok bool) {
 
 func formatNumber(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// Pace returns a pace with this constant rate; Max for [Unpaced].
+// Pace returns a pace with this constant rate; max for [Unpaced].
 func (r Rate) Pace() Pace {
 	if !(r > 0) || math.IsInf(float64(r), 0) {
 		return Pace{}
 	}
-	return Pace{shape: Constant, rate: float64(r)}
+	return Pace{rate: r}
 }
 
-// Shape returns the shape of the pace.
-func (p Pace) Shape() Shape {
-	if p.shape == "" {
-		return Max
-	}
-	return p.shape
-}
+// OwnTimes reports whether events are released at the storm's own times.
+func (p Pace) OwnTimes() bool { return p.speed > 0 }
 
-// Paced reports whether events have intended times: true for every shape but [Max].
-func (p Pace) Paced() bool { return p.Shape() != Max }
+// Paced reports whether events have intended times: true for every pace but max.
+func (p Pace) Paced() bool { return p != Pace{} }
 
 // String returns the pace in the format of [Parse].
 func (p Pace) String() string {
-	switch p.Shape() {
-	case Max:
-		return string(Max)
-	case Constant:
-		return formatNumber(p.rate)
-	case Poisson:
-		return string(Poisson) + ":" + formatNumber(p.rate)
-	default:
-		if p.speed == 1 {
-			return string(Trace)
-		}
-		return string(Trace) + ":" + formatNumber(p.speed) + "x"
+	switch {
+	case p.speed == 1:
+		return "trace"
+	case p.speed > 0:
+		return "trace:" + formatNumber(p.speed) + "x"
+	case p.random:
+		return "poisson:" + p.rate.String()
 	}
+	return p.rate.String()
 }
 
 // MarshalText writes what UnmarshalText reads.
@@ -152,13 +116,13 @@ func (p *Pace) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Events returns the number of events within d, from 1 to most; for Poisson, the mean. For Max
-// and Trace the number is unknown and the result is most. O(log most).
+// Events returns the number of events within d, from 1 to most; of random times, the mean. For max and the storm's own
+// times the number is unknown and the result is most. O(log most).
 func (p Pace) Events(d time.Duration, most int) int {
 	if p.rate == 0 {
 		return most
 	}
-	return max(1, Count(Rate(p.rate), d, most))
+	return max(1, Count(p.rate, d, most))
 }
 
 // Schedule assigns an intended time to each event. It is immutable, so several producers can
@@ -177,31 +141,24 @@ func (f Func) Intended(i int) time.Duration { return f(i) }
 
 // Score describes a storm to a pace.
 type Score struct {
-	Events int // number of events; [Poisson] times are random for so many, then at the mean gap
-	// At returns the storm's own time of event i, for [Trace]. It must not decrease with i.
+	Events int // number of events; random times are drawn for so many, then at the mean gap
+	// At returns the storm's own time of event i, for a pace with [Pace.OwnTimes]. It must not decrease with i.
 	At   func(i int) time.Duration
-	Seed int64 // decides the random times of [Poisson]
+	Seed int64 // decides random times
 }
 
-// Schedule returns the schedule of a pace in O(1). For Poisson, which draws all times first,
+// Schedule returns the schedule of a pace in O(1). For random times, which are all drawn first,
 // it takes O(events) and 8 bytes per event. Intended is O(1).
 func (p Pace) Schedule(s Score) Schedule {
-	switch p.Shape() {
-	case Constant:
-		return Rate(p.rate)
-	case Poisson:
-		return newPoisson(p.rate, s.Events, s.Seed)
-	case Trace:
-		if s.At != nil && p.speed == 1 {
-			return Func(s.At)
-		}
-		if s.At != nil {
-			return Func(func(i int) time.Duration {
-				return time.Duration(min(math.Round(float64(s.At(i))/p.speed), maxIntended))
-			})
-		}
+	switch {
+	case p.random:
+		return newPoisson(float64(p.rate), s.Events, s.Seed)
+	case p.speed > 0 && s.At != nil:
+		return Func(func(i int) time.Duration {
+			return time.Duration(min(math.Round(float64(s.At(i))/p.speed), maxIntended))
+		})
 	}
-	return Unpaced
+	return p.rate
 }
 
 // Count returns the number of events of a schedule before d, at most most. O(log most).

@@ -68,7 +68,9 @@ func TestProfiles(t *testing.T) {
 	for _, name := range storm.Names() {
 		t.Run(name, func(t *testing.T) {
 			set := setOf(t, small(t, name), 1)
-			noError(t, set.Validate())
+			for _, s := range set.Storms {
+				noError(t, s.Validate())
+			}
 			var resources []string
 			for _, s := range set.Storms {
 				resources = append(resources, s.Resource.Resource)
@@ -284,7 +286,9 @@ func TestValidProfiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		noError(t, set.Validate())
+		for _, s := range set.Storms {
+			noError(t, s.Validate())
+		}
 	})
 }
 

@@ -95,31 +95,6 @@ func (s *Set) MarkFaults(speed float64) (out []fault.Spec) {
 // ErrInvalid is wrapped by the error for a storm that no API server would send.
 var ErrInvalid = errors.New("invalid storm")
 
-// Validate checks that the set has at least one storm and at most one per resource, that each is
-// valid, and that no phase ends before it starts. The error wraps [ErrInvalid]. O(events).
-func (s *Set) Validate() error {
-	if len(s.Storms) == 0 {
-		return fmt.Errorf("%w: a set without storms", ErrInvalid)
-	}
-	seen := map[string]bool{}
-	for _, st := range s.Storms {
-		name := st.Resource.GroupResource().String()
-		if seen[name] {
-			return fmt.Errorf("%w: two storms of %s", ErrInvalid, name)
-		}
-		seen[name] = true
-		if err := st.Validate(); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	for _, p := range s.Phases {
-		if p.To < p.From || p.From < 0 {
-			return fmt.Errorf("%w: phase %s lasts from %v to %v", ErrInvalid, p.Name, p.From, p.To)
-		}
-	}
-	return nil
-}
-
 // Validate checks that an API server could send the storm and that its numbers are consistent:
 //
 //   - Events are numbered from 1 without gaps, and their times do not decrease. Each

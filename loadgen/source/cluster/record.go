@@ -357,7 +357,9 @@ func (f *follower) metadataOnly(t watch.EventType, m metav1.ObjectMeta) trace.Fr
 
 // list records the initial list, or the differences of a later one from the recording.
 func (f *follower) list(ctx context.Context) error {
-	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return f.client.List(ctx, opts) })
+	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		return f.client.List(ctx, opts)
+	})
 	list, _, err := pages.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
