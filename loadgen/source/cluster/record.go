@@ -357,37 +357,36 @@ func (f *follower) metadataOnly(t watch.EventType, m metav1.ObjectMeta) trace.Fr
 
 // list records the initial list, or the differences of a later one from the recording.
 func (f *follower) list(ctx context.Context) error {
+	var version string // of the last page
 	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		return f.client.List(ctx, opts)
+		page, err := f.client.List(ctx, opts)
+		if err == nil {
+			version = page.GetResourceVersion()
+		}
+		return page, err
 	})
-	list, _, err := pages.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	m, err := meta.ListAccessor(list)
-	if err != nil {
-		return err
-	}
+	pages.FullListIfExpired = false // The objects so far are recorded: the next list is a difference from them.
 	d := &difference{now: map[string]Version{}}
 	again := f.started
 	f.started = true
-	if err := meta.EachListItem(list, func(o runtime.Object) error {
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
 		if again {
 			return f.add(d, o)
 		}
 		_, err := f.record(watch.Added, o)
 		return err
-	}); err != nil {
+	})
+	switch {
+	case err != nil:
 		return err
-	}
-	if again {
-		err = f.finish(d, m.GetResourceVersion())
-	} else {
+	case again:
+		err = f.finish(d, version)
+	default:
 		err = f.write(f.metadataOnly(watch.Bookmark, metav1.ObjectMeta{
-			ResourceVersion: m.GetResourceVersion(),
+			ResourceVersion: version,
 			Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 		}))
 	}
-	f.rv = m.GetResourceVersion()
+	f.rv = version
 	return err
 }
