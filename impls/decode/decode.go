@@ -263,28 +263,28 @@ func guarantees(o impls.Ownership, stripped bool) []impls.Guarantees {
 // ReadOnly reports whether the objects of a decoder must not be changed, also not by a transform or a
 // client, because they share memory with other objects: whether it is a shared-readonly.
 func ReadOnly(d Decoder) bool {
-	c := codecOf(d)
-	return c != nil && c.readOnly
+	c, ok := d.(*codec)
+	return ok && c.readOnly
 }
 
 // Untransformed returns the decoder for a ListerWatcher of an informer that has no transform.
 // [NewListWatch] and [Intercept] refuse a decoder that is [ReadOnly] without this mark, since they
 // cannot see a transform that the informer gets.
-func Untransformed(d Decoder) Decoder { return untransformed{d} }
-
-type untransformed struct{ Decoder }
-
-func unmarked(d Decoder) Decoder {
-	if u, ok := d.(untransformed); ok {
-		return unmarked(u.Decoder)
+func Untransformed(d Decoder) Decoder {
+	if ReadOnly(d) {
+		c := *d.(*codec)
+		c.untransformed = true
+		return &c
 	}
 	return d
 }
 
+var errReadOnly = fmt.Errorf("decode: %w: the objects of shared-readonly must not be changed, by a transform or a client (use shared, or mark the decoder Untransformed for an informer without a transform)", impls.ErrOptions)
+
 // changeable returns an error for a decoder of objects that must not be changed.
 func changeable(d Decoder) error {
-	if _, marked := d.(untransformed); !marked && ReadOnly(d) {
-		return fmt.Errorf("decode: %w: the objects of shared-readonly must not be changed, by a transform or a client (use shared, or mark the decoder Untransformed for an informer without a transform)", impls.ErrOptions)
+	if ReadOnly(d) && !d.(*codec).untransformed {
+		return errReadOnly
 	}
 	return nil
 }
@@ -298,7 +298,8 @@ type codec struct {
 	own     int                          // in infos
 	observe func() Observer
 
-	readOnly bool // the objects share memory
+	readOnly      bool // the objects share memory
+	untransformed bool // see [Untransformed]
 }
 
 // newCodec returns a codec whose decoders variant makes of client-go's. Those are of typed clients, and
@@ -402,23 +403,12 @@ type negotiated struct {
 // decoder is that of its media type. A response of another media type is decoded as by the variant in
 // that encoding, or as by client-go if the decoder is of another package.
 func serializers(d Decoder) runtime.NegotiatedSerializer {
-	c := codecOf(d)
-	if c == nil {
+	c, ok := d.(*codec)
+	if !ok {
 		clientgo, _ := New("clientgo-json", Options{})
 		c = clientgo.(*codec)
 	}
 	return negotiated{c, d}
-}
-
-// codecOf returns the codec of a decoder of this package, else nil.
-func codecOf(d Decoder) *codec {
-	switch d := d.(type) {
-	case *codec:
-		return d
-	case untransformed:
-		return codecOf(d.Decoder)
-	}
-	return nil
 }
 
 func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {

@@ -159,8 +159,8 @@ func NewListWatch(c *rest.Config, d Decoder, gvr schema.GroupVersionResource, na
 // typed clients are made of: v1.New of k8s.io/client-go/kubernetes/typed/core/v1 takes it. It refuses a
 // decoder that is [ReadOnly]: callers of Get and Update change what they receive.
 func NewRESTClient(c *rest.Config, d Decoder, gv schema.GroupVersion) (*rest.RESTClient, error) {
-	if err := changeable(unmarked(d)); err != nil {
-		return nil, err
+	if ReadOnly(d) {
+		return nil, errReadOnly
 	}
 	return newRESTClient(c, d, gv)
 }
