@@ -48,8 +48,7 @@ var mergeChecks = []Check[setup]{
 	{Name: "Close", Run: bubble((*rig).closed)},
 	{Name: "a slow receiver does not block other sources", For: unlocked, Run: bubble((*rig).unlocked)},
 	{Name: "concurrent sources", Concurrent: true, Run: bubble((*rig).concurrentSources)},
-	{Name: "stalling receiver", For: unlocked, Concurrent: true, Run: bubble((*rig).stallingReceiver)},
-	{Name: "impatient callers", For: unlocked, Concurrent: true, Run: bubble((*rig).impatientCallers)},
+	{Name: "stalling receiver, impatient callers", For: unlocked, Concurrent: true, Run: bubble((*rig).stallingReceiver)},
 	{Name: "Close during calls", Concurrent: true, Run: bubble((*rig).closeDuringCalls)},
 }
 

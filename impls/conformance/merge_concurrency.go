@@ -155,16 +155,17 @@ func (r *rig) concurrentSources() {
 	r.playLoad(load{sources: 6, rounds: 60, send: r.sendEither})
 }
 
+// stallingReceiver: the receiver and the sources stall, and the contexts of callers end. The notifications of
+// canceled calls are still sent, in order.
 func (r *rig) stallingReceiver() {
-	r.playLoad(load{sources: 4, rounds: 30, send: r.sendEither, stall: time.Second, sourceStall: time.Second})
-}
-
-// impatientCallers: the notifications of canceled calls are still sent, in order.
-func (r *rig) impatientCallers() {
 	var calls atomic.Uint64
 	r.playLoad(load{
-		sources: 4, rounds: 40, stall: 1200 * time.Millisecond,
-		send: func(_, n int, source string) {
+		sources: 4, rounds: 40, stall: 1200 * time.Millisecond, sourceStall: time.Second,
+		send: func(i, n int, source string) {
+			if i%2 == 0 {
+				r.sendEither(i, n, source)
+				return
+			}
 			patience := rand.New(rand.NewPCG(4, calls.Add(1))).IntN(400)
 			ctx, cancel := context.WithTimeout(r.ctx, time.Duration(patience)*time.Millisecond)
 			defer cancel()

@@ -44,16 +44,16 @@ func (r *rig) seenAllSources() {
 	r.open(r.ctx, "file")
 	check(false)
 	check(false, "api", "file")
-	r.merge(merge.SET)
+	r.merge("api", merge.SET)
 	check(false, "api", "file")
-	r.mergeFrom("file", merge.ADD, newPod("a"))
+	r.merge("file", merge.ADD, newPod("a"))
 	check(false, "api", "file")
-	r.mergeFrom("file", merge.SET)
+	r.merge("file", merge.SET)
 	check(true, "api", "file")
 	check(true, "api", "file", "http")
 	check(false, "api")
 	check(false)
-	r.mergeFrom("file", merge.REMOVE, newPod("a"))
+	r.merge("file", merge.REMOVE, newPod("a"))
 	check(true, "api", "file")
 	r.open(r.ctx, "http")
 	check(false, "api", "file", "http")
@@ -62,7 +62,7 @@ func (r *rig) seenAllSources() {
 // refused: an invalid update returns an error and changes nothing.
 func (r *rig) refused() {
 	pod := newPod("a")
-	r.merge(merge.SET, pod)
+	r.merge("api", merge.SET, pod)
 	for _, tt := range []struct {
 		source string
 		update merge.PodUpdate
@@ -80,8 +80,8 @@ func (r *rig) refused() {
 		}
 		r.expect(r.sent())
 	}
-	r.expectHeld("api/a")
-	r.expect(r.merge(merge.SET, pod))
+	r.expect(r.collect(r.Sync), "SET * a")
+	r.expect(r.merge("api", merge.SET, pod))
 	if _, err := r.Channel(r.ctx, ""); !errors.Is(err, merge.ErrSource) {
 		r.Errorf("Channel of no source: %v, want %v", err, merge.ErrSource)
 	}
@@ -175,7 +175,7 @@ func (r *rig) idle() {
 			in := r.open(r.ctx, source)
 			r.expect(r.push(in, add(int(start.UnixNano()))), fmt.Sprintf("ADD %s %d", source, start.UnixNano()))
 		}
-		r.state()
+		r.collect(r.Sync)
 		synctest.Wait()
 		if !time.Now().Equal(start) {
 			r.Error("something moved the clock")

@@ -103,17 +103,10 @@ func (r *rig) take(update merge.PodUpdate) merge.PodUpdate {
 	return update
 }
 
-// merge merges an update of the api source and returns what was sent.
-func (r *rig) merge(op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
+// merge merges an update of a source and returns what was sent.
+func (r *rig) merge(source string, op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
 	r.Helper()
-	return r.mergeFrom(merge.APISource, op, pods...)
-}
-
-func (r *rig) mergeFrom(source string, op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
-	r.Helper()
-	return r.collect(func() {
-		r.must(source, merge.PodUpdate{Op: op, Source: source, Pods: pods})
-	})
+	return r.collect(func() { r.must(source, merge.PodUpdate{Op: op, Pods: pods}) })
 }
 
 // must merges an update that is valid.
@@ -165,24 +158,6 @@ func (r *rig) push(in chan<- merge.PodUpdate, updates ...merge.PodUpdate) []merg
 	})
 }
 
-// state returns the pods that the merger holds, by source and UID.
-func (r *rig) state() map[string]*v1.Pod {
-	r.Helper()
-	updates := r.collect(r.Sync)
-	if len(updates) != 1 || updates[0].Op != merge.SET || updates[0].Source != merge.AllSource || updates[0].Pods == nil {
-		r.Fatalf("Sync sent %s, want one SET of %q with pods that are not nil", show(updates), merge.AllSource)
-	}
-	held := make(map[string]*v1.Pod)
-	for _, pod := range updates[0].Pods {
-		key := placeOf(pod)
-		if held[key] != nil {
-			r.Errorf("%s is held twice", key)
-		}
-		held[key] = pod
-	}
-	return held
-}
-
 // placeOf returns the source and UID of a pod that was sent.
 func placeOf(pod *v1.Pod) string {
 	return pod.Annotations[merge.ConfigSourceAnnotation] + "/" + string(pod.UID)
@@ -198,21 +173,6 @@ func (r *rig) expect(got []merge.PodUpdate, want ...string) {
 		if update.Pods == nil {
 			r.Errorf("the pods of a %v are nil", update.Op)
 		}
-	}
-}
-
-// expectHeld compares the keys of the held pods.
-func (r *rig) expectHeld(want ...string) {
-	r.Helper()
-	got := r.state()
-	for _, key := range want {
-		if got[key] == nil {
-			r.Errorf("%s is not held", key)
-		}
-		delete(got, key)
-	}
-	for key := range got {
-		r.Errorf("%s is held", key)
 	}
 }
 

@@ -68,7 +68,6 @@ package deltafifo
 import (
 	"cmp"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"k8s.io/client-go/tools/cache"
@@ -207,8 +206,6 @@ func (o Options) complete(l limits) (Options, error) {
 		return fail("Capacity %d: this variant is unbounded (allowed: 0)", o.Capacity)
 	case o.Capacity > ring.MaxCapacity:
 		return fail("Capacity %d is too large (allowed: 0 to %d)", o.Capacity, ring.MaxCapacity)
-	case o.Delivery != PerKey && o.Delivery != InOrder:
-		return fail("Delivery %q (allowed: %s, %s)", o.Delivery, PerKey, InOrder)
 	case !slices.Contains(l.deliveries, o.Delivery):
 		return fail("Delivery %q is not supported (allowed: %q)", o.Delivery, l.deliveries)
 	case o.BatchSize < 0:
@@ -219,8 +216,6 @@ func (o Options) complete(l limits) (Options, error) {
 		return fail("HandOver %q (allowed: %s, %s)", o.HandOver, impls.Owned, impls.Lent)
 	case o.HandOver == impls.Lent && l.upstream:
 		return fail("HandOver %s is not supported (allowed: %s)", impls.Lent, impls.Owned)
-	case isNilPointer(o.KnownObjects):
-		return fail("KnownObjects holds a nil %T (leave it unset for none)", o.KnownObjects)
 	case o.KnownObjects != nil && l.atomicOnly:
 		return fail("KnownObjects must be nil: this variant hands over Replace and Resync as one delta each, and the consumer compares")
 	}
@@ -237,14 +232,4 @@ func newVariant(name, summary string, l limits, build func(Options) (Queue, erro
 		}
 		return build(o)
 	}}
-}
-
-// isNilPointer reports whether the interface holds a nil pointer: the most common
-// way to pass "no store" by mistake.
-func isNilPointer(k cache.KeyListerGetter) bool {
-	if k == nil {
-		return false
-	}
-	v := reflect.ValueOf(k)
-	return v.Kind() == reflect.Pointer && v.IsNil()
 }
