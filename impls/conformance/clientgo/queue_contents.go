@@ -9,29 +9,68 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// entry is a key with all its deltas or, with in-order delivery, one delta. Its
-// deltas are never changed in place, so that clones can share them.
+// entry is a key with all its deltas or, with in-order delivery, one delta; of family queue, with its newest
+// object. Its deltas are never changed in place, so that clones can share them.
 type entry struct {
 	key     string
 	deltas  []delta
 	rank    int
 	initial bool
+	loose   bool // of family queue: the key was deleted before, so that its position is open
 	gone    bool
 }
 
 // event lets an event take effect.
-func (m *deltaModel) event(d delta) {
+func (m *queueModel) event(d delta) {
 	m.rank++
 	key := keyOf(d.obj)
-	if inOrder(m.queueSetup) || m.newest[key] != nil || d.typ != cache.Deleted || m.exists(key) {
+	if m.objects {
+		m.object(key, d)
+	} else if inOrder(m.queueSetup) || m.newest[key] != nil || d.typ != cache.Deleted || m.exists(key) {
 		m.add(key, d)
 	} else {
 		m.slack++ // Until it takes effect.
 	}
 }
 
+// object lets an event of family queue take effect.
+func (m *queueModel) object(key string, d delta) {
+	if d.typ != cache.Deleted {
+		m.add(key, delta{obj: d.obj, placeless: true})
+	} else if e := m.newest[key]; e != nil {
+		m.remove(e)
+		m.deleted[key] = true
+		// Upstream's HasSynced shows a delete at the next Pop only.
+		m.uncertain = m.uncertain || e.initial && upstream(m.queueSetup)
+		m.leave(e.initial)
+	}
+}
+
+// list replaces all that is queued of family queue. HasSynced does not wait for what is in process.
+func (m *queueModel) list(objs []any) {
+	m.order, m.newest, m.deleted, m.live = nil, map[string]*entry{}, map[string]bool{}, 0
+	m.rank++
+	for _, obj := range objs {
+		m.add(keyOf(obj), delta{obj: obj, placeless: true})
+	}
+	for c, deltas := range m.process {
+		d := deltas[0]
+		d.initial = false
+		m.process[c] = []delta{d}
+	}
+}
+
+// remove removes an entry.
+func (m *queueModel) remove(e *entry) {
+	e.gone = true
+	m.live--
+	if m.newest[e.key] == e {
+		delete(m.newest, e.key)
+	}
+}
+
 // exists reports whether the store has, or is about to have, an object of a key that is not queued.
-func (m *deltaModel) exists(key string) bool {
+func (m *queueModel) exists(key string) bool {
 	if !m.known {
 		return false
 	}
@@ -42,10 +81,10 @@ func (m *deltaModel) exists(key string) bool {
 	return there
 }
 
-func (m *deltaModel) add(key string, d delta) {
+func (m *queueModel) add(key string, d delta) {
 	e := m.newest[key]
 	if e == nil || inOrder(m.queueSetup) {
-		e = &entry{key: key, rank: m.rank}
+		e = &entry{key: key, rank: m.rank, loose: m.deleted[key]}
 		m.newest[key] = e
 		m.order = append(m.order, e)
 		m.live++
@@ -55,6 +94,8 @@ func (m *deltaModel) add(key string, d delta) {
 	}
 	last := len(e.deltas) - 1
 	switch {
+	case m.objects:
+		e.deltas = []delta{d}
 	case last >= 0 && d.typ == cache.Deleted && e.deltas[last].typ == cache.Deleted:
 		// Of two deletes in a row the one that has the final state is kept.
 		if _, unsure := e.deltas[last].obj.(cache.DeletedFinalStateUnknown); unsure {
@@ -70,7 +111,7 @@ func (m *deltaModel) add(key string, d delta) {
 
 // replace queues a list and the tombstones of the keys that it lacks: with in-order
 // delivery these come first.
-func (m *deltaModel) replace(list []any) {
+func (m *queueModel) replace(list []any) {
 	listed := keysOf(list)
 	addList := func() {
 		for _, obj := range list {
@@ -113,7 +154,7 @@ func (m *deltaModel) replace(list []any) {
 	}
 }
 
-func (m *deltaModel) resync() {
+func (m *queueModel) resync() {
 	m.rank++
 	for _, key := range slices.Sorted(maps.Keys(m.store)) {
 		if m.inProcess(key) == nil && m.newest[key] == nil {
@@ -126,7 +167,7 @@ func (m *deltaModel) resync() {
 }
 
 // take removes what was popped.
-func (m *deltaModel) take(p popped) ([]delta, error) {
+func (m *queueModel) take(p popped) ([]delta, error) {
 	each := 1
 	if !p.batch {
 		each = len(p.deltas) // All of one key.
@@ -137,11 +178,7 @@ func (m *deltaModel) take(p popped) ([]delta, error) {
 		if err != nil {
 			return nil, err
 		}
-		e.gone = true
-		m.live--
-		if m.newest[e.key] == e {
-			delete(m.newest, e.key)
-		}
+		m.remove(e)
 		deltas = append(deltas, e.deltas...)
 		deltas[len(deltas)-len(got)].initial = e.initial // The initial list counts entries.
 	}
@@ -152,7 +189,7 @@ func (m *deltaModel) take(p popped) ([]delta, error) {
 }
 
 // next returns the entry that was popped, or an error if it is not next.
-func (m *deltaModel) next(got []cache.Delta) (*entry, error) {
+func (m *queueModel) next(got []cache.Delta) (*entry, error) {
 	for len(m.order) > 0 && m.order[0].gone {
 		m.order = m.order[1:]
 	}
@@ -161,13 +198,18 @@ func (m *deltaModel) next(got []cache.Delta) (*entry, error) {
 	if e == nil {
 		return nil, fmt.Errorf("%v was popped, and nothing of %q is queued", words(got), key)
 	}
-	front := m.order[0]
-	if inOrder(m.queueSetup) {
+	if front := m.order[0]; inOrder(m.queueSetup) {
 		same := func(e *entry) bool { return e.key == key && !e.gone || e.rank != front.rank }
 		e = m.order[max(slices.IndexFunc(m.order, same), 0)]
 	}
-	if fifo(m.queueSetup) && e.rank != front.rank {
-		return nil, fmt.Errorf("%v was popped before %v, which was queued before", words(got), front.deltas)
+	for _, before := range m.order {
+		if before.rank == e.rank || e.loose || !fifo(m.queueSetup) {
+			break
+		}
+		// Other consumers pass over a key of family queue that is in process.
+		if !before.gone && (!m.objects || m.inProcess(before.key) == nil) {
+			return nil, fmt.Errorf("%v was popped before %v, which was queued before", words(got), before.deltas)
+		}
 	}
 	if !slices.EqualFunc(e.deltas, got, delta.is) {
 		return nil, fmt.Errorf("%v was popped, %v is next", words(got), e.deltas)

@@ -27,12 +27,12 @@ type (
 	closeOp  struct{}
 )
 
-func queueMachine(s queueSetup) conformance.Machine[queueModel] {
-	return conformance.Machine[queueModel]{Init: func() queueModel { return newQueueModel(s, true) }, Step: queueStep, Describe: describe}
+func queueMachine(s queueSetup) conformance.Machine[*queueModel] {
+	return conformance.Machine[*queueModel]{Init: func() *queueModel { return newQueueModel(s, true) }, Step: queueStep, Describe: describe}
 }
 
 // queueStep returns the states that an operation may lead to, or why it cannot happen.
-func queueStep(before queueModel, in, out any) ([]queueModel, error) {
+func queueStep(before *queueModel, in, out any) ([]*queueModel, error) {
 	m := before.clone()
 	failed, _ := out.(error)
 	var err error
@@ -48,16 +48,16 @@ func queueStep(before queueModel, in, out any) ([]queueModel, error) {
 	case doneOp:
 		return before.afterDone(op.consumer), nil
 	case lengthOp:
-		if m.len() != out {
-			err = fmt.Errorf("length is %d, not %d", m.len(), out)
+		if m.live != out {
+			err = fmt.Errorf("length is %d, not %d", m.live, out)
 		}
 	case closeOp:
-		m.base().closed = true
+		m.closed = true
 	}
 	if err != nil {
 		return nil, err
 	}
-	return []queueModel{m}, nil
+	return []*queueModel{m}, nil
 }
 
 func describe(in, out any) string {

@@ -11,71 +11,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// model is a contract as a sequential machine. Each method takes a call with
-// what it returned and returns an error where the contract does not allow that.
-// Where the contract leaves a choice, what was returned says which was made.
-type queueModel interface {
-	// call is a call of a producer, as in [queueSetup.push], and its error.
-	call(d cache.Delta, err error) error
-
-	// popped is the call of process by a consumer; done is its return. applied
-	// says whether the store was updated. afterDone returns the possible states
-	// after done and does not change this one.
-	popped(consumer int, p popped) error
-	done(consumer int, applied bool)
-	afterDone(consumer int) []queueModel
-	// ended is a pop that returned [cache.ErrFIFOClosed].
-	ended() error
-
-	len() int
-	// full reports whether a call may have to wait for room.
-	full() bool
-	base() *modelBase
-	clone() queueModel
-	// String returns the whole state: equal states give equal strings.
-	String() string
-}
-
-// newQueueModel returns the model of an empty queue. A concurrent one knows the order
-// of calls only as far as a history does.
-func newQueueModel(s queueSetup, concurrent bool) queueModel {
-	if s.objects {
-		return newObjectModel(s, concurrent)
-	}
-	return newDeltaModel(s, concurrent)
-}
-
-// modelBase is the common part of the models.
-type modelBase struct {
+// queueModel is the contract of families deltafifo and queue as a sequential machine. Each method takes a
+// call with what it returned, and returns an error where the contract does not allow that. Where the contract
+// leaves a choice, what was returned says which was made: how long a batch is within its bounds, the order of
+// tombstones and of the keys of a list, and with many consumers the order between keys. The methods cost what
+// the queue's cost.
+type queueModel struct {
 	queueSetup
+	// concurrent: the order of calls is known only as far as a history does.
 	concurrent bool
 	closed     bool
 
 	begun, synced bool
 	// uncertain: the contract does not determine synced, which is HasSynced.
 	uncertain bool
-	// slack is capacity that may be in use besides that of queued deltas: that of dropped ones is freed
-	// when they are folded, as by Len.
-	slack int
-}
-
-func (m *modelBase) base() *modelBase { return m }
-
-// begin is the first call, which is not a list.
-func (m *modelBase) begin() {
-	if !m.begun {
-		m.begun, m.synced = true, true
-	}
-}
-
-// refused reports whether a call had no effect: after Close, or with an error, which the contract does not allow.
-func (m *modelBase) refused(err error) bool { return err != nil || m.closed && ours(m.queueSetup) }
-
-// deltaModel is the contract of family deltafifo. It leaves open what the contract leaves open: how
-// long a batch is within its bounds, the order of tombstones, and with many consumers the order
-// between keys. Its methods cost what the queue's cost.
-type deltaModel struct {
-	modelBase
+	initial   int // deltas or keys of the initial list to be processed
 
 	// order holds the entries in queue order, including removed ones; live counts the others.
 	order  []*entry
@@ -83,14 +33,23 @@ type deltaModel struct {
 	newest map[string]*entry // newest entry of each key
 	// rank is that of the next entry. Entries of equal rank come in any order.
 	rank int
-	// line holds accepted calls that have not taken effect. Only a concurrent model delays them.
+	// deleted, of family queue, are the keys that were deleted since the last list.
+	deleted map[string]bool
+	// line holds accepted calls that have not taken effect. Only a concurrent model of deltas delays them.
 	line    []item
 	store   map[string]any
 	process map[int][]delta // deltas in process by consumer
 
-	initial int // deltas or keys of the initial list to be processed
+	// used is the capacity in use by queued deltas. slack may be in use besides: the capacity of dropped
+	// deltas is freed when they are folded, as by Len.
+	used, slack int
+}
 
-	used int // the capacity in use by queued deltas
+// begin is the first call, which is not a list.
+func (m *queueModel) begin() {
+	if !m.begun {
+		m.begun, m.synced = true, true
+	}
 }
 
 // item is an accepted call.
@@ -109,16 +68,14 @@ type delta struct {
 
 func (d delta) String() string { return word(cache.Delta{Type: d.typ, Object: d.obj}) }
 
-func newDeltaModel(s queueSetup, concurrent bool) *deltaModel {
-	return &deltaModel{
-		modelBase: modelBase{queueSetup: s, concurrent: concurrent},
-		newest:    map[string]*entry{}, store: map[string]any{}, process: map[int][]delta{},
+func newQueueModel(s queueSetup, concurrent bool) *queueModel {
+	return &queueModel{
+		queueSetup: s, concurrent: concurrent,
+		newest: map[string]*entry{}, deleted: map[string]bool{}, store: map[string]any{}, process: map[int][]delta{},
 	}
 }
 
-func (m *deltaModel) clone() queueModel { return m.copy() }
-
-func (m *deltaModel) copy() *deltaModel {
+func (m *queueModel) clone() *queueModel {
 	c := *m
 	c.order, c.newest = nil, make(map[string]*entry, len(m.newest))
 	for _, e := range m.order {
@@ -129,12 +86,12 @@ func (m *deltaModel) copy() *deltaModel {
 		}
 	}
 	c.line = slices.Clip(m.line)
-	c.store = maps.Clone(m.store)
-	c.process = maps.Clone(m.process)
+	c.deleted, c.store, c.process = maps.Clone(m.deleted), maps.Clone(m.store), maps.Clone(m.process)
 	return &c
 }
 
-func (m *deltaModel) String() string {
+// String returns the whole state of a history: equal states give equal strings.
+func (m *queueModel) String() string {
 	var b strings.Builder
 	rank := 0
 	for _, e := range m.order {
@@ -144,42 +101,47 @@ func (m *deltaModel) String() string {
 		if e.rank == rank {
 			b.WriteString("or ")
 		}
-		fmt.Fprintf(&b, "%s: %v ", e.key, e.deltas)
+		fmt.Fprintf(&b, "%s: %v loose=%t ", e.key, e.deltas, e.loose)
 		rank = e.rank
 	}
 	for _, i := range m.line {
 		fmt.Fprintf(&b, "<- %s ", word(i.delta))
 	}
-	fmt.Fprintf(&b, " used=%d closed=%t store=%v", m.used, m.closed, state(maps.Values(m.store)))
+	fmt.Fprintf(&b, " used=%d closed=%t store=%v deleted=%v", m.used, m.closed, state(maps.Values(m.store)), m.deleted)
 	for _, c := range slices.Sorted(maps.Keys(m.process)) {
 		fmt.Fprintf(&b, " process %d=%v", c, m.process[c])
 	}
 	return b.String()
 }
 
-func (m *deltaModel) len() int { return m.live }
-
-func (m *deltaModel) full() bool {
+// full reports whether a call may have to wait for room.
+func (m *queueModel) full() bool {
 	return bounded(m.queueSetup) && !m.closed && m.used+m.slack >= m.Capacity
 }
 
-func (m *deltaModel) call(d cache.Delta, err error) error {
+// call is a call of a producer, as in [queueSetup.push], and its error.
+func (m *queueModel) call(d cache.Delta, err error) error {
 	switch {
 	case withoutKey(d):
-		if d.Type != cache.ReplacedAll && (inOrder(m.queueSetup) || d.Type != cache.Deleted) {
+		if !m.objects && d.Type != cache.ReplacedAll && (inOrder(m.queueSetup) || d.Type != cache.Deleted) {
 			m.begin() // As upstream, it counts as the first call.
 		}
 		return wantKeyError(err)
 	case d.Type == cache.SyncAll && !deletesSeen(m.queueSetup), d.Type == cache.Bookmark && !atomicLists(m.queueSetup):
 		return err
 	}
-	if m.refused(err) {
+	// Whether a call of family queue after Close counts as the first is open.
+	m.uncertain = m.uncertain || m.objects && m.closed && !m.begun
+	if err != nil || m.closed && ours(m.queueSetup) {
 		return err
 	}
 	i := item{delta: d}
 	switch d.Type {
 	case cache.ReplacedAll:
-		i.initial = !m.begun
+		// In family queue, a list that comes before the first one has been processed takes its place. Not so
+		// upstream.
+		i.initial = !m.begun || m.objects && !m.synced
+		m.uncertain = m.uncertain || i.initial && m.begun && upstream(m.queueSetup)
 		m.begun = true
 	case cache.SyncAll, cache.Bookmark:
 	default:
@@ -205,14 +167,14 @@ func wantKeyError(err error) error {
 }
 
 // push puts an item in line, and returns an error where there was no room.
-func (m *deltaModel) push(i item) error {
+func (m *queueModel) push(i item) error {
 	m.line = append(m.line, i)
 	after := m
-	if m.concurrent {
+	if m.concurrent && !m.objects {
 		if m.Capacity == 0 {
 			return nil
 		}
-		after = m.copy()
+		after = m.clone()
 	}
 	after.foldLine(len(after.line))
 	if m.Capacity > 0 && after.used > m.Capacity {
@@ -222,10 +184,12 @@ func (m *deltaModel) push(i item) error {
 }
 
 // foldLine lets the first n in line take effect.
-func (m *deltaModel) foldLine(n int) {
+func (m *queueModel) foldLine(n int) {
 	for _, i := range m.line[:n] {
 		list, isList := i.delta.Object.(cache.ReplacedAllInfo)
 		switch {
+		case isList && m.objects:
+			m.list(list.Objects)
 		case isList && !atomicLists(m.queueSetup):
 			m.slack++
 			m.replace(list.Objects)
@@ -247,14 +211,15 @@ func (m *deltaModel) foldLine(n int) {
 }
 
 // fold counts a delta that is dropped.
-func (m *deltaModel) fold(d delta) {
+func (m *queueModel) fold(d delta) {
 	if !d.placeless {
 		m.used--
 		m.slack++
 	}
 }
 
-func (m *deltaModel) popped(c int, p popped) error {
+// popped is the call of process by a consumer.
+func (m *queueModel) popped(c int, p popped) error {
 	m.foldLine(len(m.line))
 	switch {
 	case len(m.process[c]) > 0:
@@ -270,7 +235,7 @@ func (m *deltaModel) popped(c int, p popped) error {
 			return fmt.Errorf("key %s is in process twice", key)
 		}
 	}
-	if fifo(m.queueSetup) && !m.concurrent && p.initial == m.synced {
+	if (fifo(m.queueSetup) || m.objects) && !m.concurrent && !m.uncertain && p.initial == m.synced {
 		return fmt.Errorf("popped with isInInitialList=%t, though HasSynced is %t", p.initial, m.synced)
 	}
 	deltas, err := m.take(p)
@@ -278,7 +243,7 @@ func (m *deltaModel) popped(c int, p popped) error {
 		return err
 	}
 	// Between shards, later events may be popped before the last of the initial list.
-	if !fifo(m.queueSetup) && !m.concurrent && p.initial != deltas[0].initial {
+	if !fifo(m.queueSetup) && !m.objects && !m.concurrent && p.initial != deltas[0].initial {
 		return fmt.Errorf("%v was popped with isInInitialList=%t", words(p.deltas), p.initial)
 	}
 	for _, d := range deltas {
@@ -293,12 +258,18 @@ func (m *deltaModel) popped(c int, p popped) error {
 	return nil
 }
 
-func (m *deltaModel) done(c int, applied bool) {
+// leave counts what was queued and is neither queued nor in process any more.
+func (m *queueModel) leave(initial bool) {
+	if initial {
+		m.initial--
+		m.synced = m.synced || m.initial == 0
+	}
+}
+
+// done is the return of process. applied says whether the store was updated.
+func (m *queueModel) done(c int, applied bool) {
 	for _, d := range m.process[c] {
-		if d.initial {
-			m.initial--
-			m.synced = m.synced || m.initial == 0
-		}
+		m.leave(d.initial)
 		if !applied || !m.known {
 			continue
 		}
@@ -311,12 +282,13 @@ func (m *deltaModel) done(c int, applied bool) {
 	delete(m.process, c)
 }
 
-// afterDone: a call that reads the store may have done so before it changed.
-func (m *deltaModel) afterDone(consumer int) []queueModel {
-	var next []queueModel
+// afterDone returns the possible states after done, and does not change this one: a call that reads the store
+// may have done so before it changed.
+func (m *queueModel) afterDone(consumer int) []*queueModel {
+	var next []*queueModel
 	for n := range len(m.line) + 1 {
 		if n == 0 || m.line[n-1].delta.Type == cache.SyncAll || m.line[n-1].delta.Type == cache.ReplacedAll {
-			after := m.copy()
+			after := m.clone()
 			after.foldLine(n)
 			after.done(consumer, true)
 			next = append(next, after)
@@ -325,7 +297,8 @@ func (m *deltaModel) afterDone(consumer int) []queueModel {
 	return next
 }
 
-func (m *deltaModel) ended() error {
+// ended is a pop that returned [cache.ErrFIFOClosed].
+func (m *queueModel) ended() error {
 	if !m.closed {
 		return errors.New("pop returned ErrFIFOClosed before Close")
 	}
@@ -337,7 +310,7 @@ func (m *deltaModel) ended() error {
 }
 
 // inProcess returns the newest delta of a key that is in process, or nil.
-func (m *deltaModel) inProcess(key string) *delta {
+func (m *queueModel) inProcess(key string) *delta {
 	if key == "" {
 		return nil
 	}

@@ -132,7 +132,7 @@ func (p *queuePlayer) call(k kind, keys ...int) {
 // accept the same, and no call may wait.
 type queuePlayer struct {
 	*queueRig
-	model queueModel
+	model *queueModel
 	keys  int
 	truth *consumerStore // the newest version of each key that was not deleted
 
@@ -166,7 +166,7 @@ func (p *queuePlayer) do(ops []op) (done int) {
 	switch {
 	case !o.kind.pops():
 		within = nil
-	case p.model.len() == 0 && !p.model.base().closed:
+	case p.model.live == 0 && !p.model.closed:
 		p.next++
 		return 1 // It would wait.
 	case !unlocked(p.queueSetup) || throttled(p.queueSetup) || deltas(p.queueSetup) && (upstream(p.queueSetup) || o.kind == popFails):
@@ -190,7 +190,7 @@ func (p *queuePlayer) do(ops []op) (done int) {
 // produce does an operation of a producer and makes room for it.
 func (p *queuePlayer) produce(o op) {
 	for p.try(o) {
-		if p.model.len() > 0 {
+		if p.model.live > 0 {
 			p.pop(op{kind: pop, rv: o.rv}, nil)
 		} else {
 			p.must(o, p.look()) // Events that the queue will drop still use capacity.
@@ -210,7 +210,7 @@ func (p *queuePlayer) try(o op) (full bool) {
 		return false
 	case closeQueue:
 		p.queue.Close()
-		p.model.base().closed = true
+		p.model.closed = true
 		return false
 	case nokey:
 		types := []cache.DeltaType{cache.Added, cache.Updated, cache.Deleted}
@@ -225,7 +225,7 @@ func (p *queuePlayer) try(o op) (full bool) {
 		d = listOf(strconv.Itoa(o.rv), p.list(o)...)
 	case resync, bookmark:
 		// Upstream would count these for the initial list.
-		if upstream(p.queueSetup) && deltas(p.queueSetup) && !p.model.base().begun {
+		if upstream(p.queueSetup) && deltas(p.queueSetup) && !p.model.begun {
 			return false
 		}
 		d = cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}
@@ -244,7 +244,7 @@ func (p *queuePlayer) try(o op) (full bool) {
 		}
 	}
 	err := p.push(p.queue, d)
-	if dropped := p.model.base().closed && ours(p.queueSetup); err == nil && !dropped {
+	if dropped := p.model.closed && ours(p.queueSetup); err == nil && !dropped {
 		p.truth.apply(d)
 	}
 	p.must(o, p.model.call(d, err))
@@ -289,15 +289,15 @@ func (p *queuePlayer) list(o op) []any {
 }
 
 func (p *queuePlayer) look() error {
-	if got, want := p.queue.Len(), p.model.len(); got != want {
+	if got, want := p.queue.Len(), p.model.live; got != want {
 		return fmt.Errorf("length is %d, want %d: %v", got, want, p.model)
 	}
-	b, checker := p.model.base(), p.queue.HasSyncedChecker()
-	if p.model.len() == 0 {
-		b.slack = 0
+	m, checker := p.model, p.queue.HasSyncedChecker()
+	if m.live == 0 {
+		m.slack = 0
 	}
-	if got, done := p.queue.HasSynced(), isClosed(checker.Done()); !b.uncertain && (got != b.synced || done != b.synced) {
-		return fmt.Errorf("HasSynced is %t and its checker done=%t, want %t: %v", got, done, b.synced, p.model)
+	if got, done := p.queue.HasSynced(), isClosed(checker.Done()); !m.uncertain && (got != m.synced || done != m.synced) {
+		return fmt.Errorf("HasSynced is %t and its checker done=%t, want %t: %v", got, done, m.synced, m)
 	}
 	if checker.Name() == "" {
 		return errors.New("HasSyncedChecker has no name")
@@ -395,7 +395,7 @@ func (p *queuePlayer) process(o op, got popped, within []op) (late []op) {
 // drain pops all, and compares the store with the truth.
 func (p *queuePlayer) drain() {
 	p.next++
-	for i := 0; p.model.len() > 0; i++ {
+	for i := 0; p.model.live > 0; i++ {
 		p.call([]kind{pop, popBatch}[i%2], 0)
 	}
 	last := op{kind: look, rv: p.next}

@@ -134,8 +134,6 @@ type queueRig struct {
 	drained int
 	// during is called inside process, before the deltas are applied.
 	during func(deltas []cache.Delta)
-	// produced is closed when all producers of produce have returned.
-	produced chan struct{}
 }
 
 // new returns a rig whose queue is closed when the test ends.
@@ -194,7 +192,6 @@ func (r *queueRig) watchdog() {
 func (r *queueRig) produce(n int, producer func(p int) error) {
 	r.t.Helper()
 	r.watchdog()
-	r.produced = make(chan struct{})
 	var wg sync.WaitGroup
 	for p := range n {
 		wg.Go(func() {
@@ -205,7 +202,6 @@ func (r *queueRig) produce(n int, producer func(p int) error) {
 	}
 	go func() {
 		wg.Wait()
-		close(r.produced)
 		r.queue.Close()
 	}()
 }
