@@ -55,7 +55,7 @@ func (s *Server) parseQuery(raw string, t *target) (*query, error) {
 // query returns the parsed query of a list or watch.
 func (req *request) query() (*query, error) {
 	q, err := req.server.parseQuery(req.http.URL.RawQuery, &req.target)
-	if err == nil && (req.converts || req.since > 0) {
+	if err == nil && (req.converts || req.mixed) {
 		q.filter.show = req.show
 	}
 	return q, err

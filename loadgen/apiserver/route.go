@@ -2,15 +2,12 @@ package apiserver
 
 import (
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -163,15 +160,15 @@ func verbOf(method string, t *target) string {
 type collection struct {
 	stored  *resources.Resource // in the stored version
 	kind    *wire.Kind          // in the same version
-	encoder store.Encoder       // kind, or the collection, if objects may be stored as an earlier definition had them
-	since   uint64              // the version up to which they may
+	mixed   bool                // objects may be stored as an earlier definition had them
+	encoder store.Encoder       // kind, or the collection if it is mixed
 	log     *store.Log
 	storm   *storm.Storm // that the log plays; nil without one
 }
 
-func newCollection(stored *resources.Resource, log *store.Log, since uint64) *collection {
-	c := &collection{stored: stored, kind: kindOf(stored), since: since, log: log}
-	if c.encoder = c.kind; since > 0 {
+func newCollection(stored *resources.Resource, log *store.Log, mixed bool) *collection {
+	c := &collection{stored: stored, kind: kindOf(stored), mixed: mixed, log: log}
+	if c.encoder = c.kind; mixed {
 		c.encoder = c
 	}
 	return c
@@ -188,13 +185,8 @@ func (c *collection) AppendObject(dst []byte, f wire.Form, o runtime.Object) ([]
 
 // read returns an object in the stored version, as its definition has it now.
 func (c *collection) read(o runtime.Object) (runtime.Object, error) {
-	if c.since == 0 {
+	if !c.mixed {
 		return o, nil
-	}
-	if u, ok := o.(*unstructured.Unstructured); ok && u.GetAPIVersion() == c.stored.GroupVersion().String() {
-		if version, err := strconv.ParseUint(u.GetResourceVersion(), 10, 64); err == nil && version > c.since {
-			return o, nil
-		}
 	}
 	return patch.Convert(c.stored, o)
 }
@@ -223,7 +215,7 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	if c := s.collections[key]; c != nil {
 		return c
 	}
-	c = newCollection(s.storedOf(res), store.New(s.budget, &s.revision, s.opts.Retain), 0)
+	c = newCollection(s.storedOf(res), store.New(s.budget, &s.revision, s.opts.Retain), false)
 	s.watching.follow(c.log)
 	s.observe(c)
 	if res.GVR == namespaceResource {
@@ -252,12 +244,7 @@ func (s *Server) redefine(stored *resources.Resource) {
 	s.colMu.Lock()
 	defer s.colMu.Unlock()
 	if c := s.collections[key]; c != nil {
-		since := s.revision.Now()
-		if c.storm != nil {
-			since = math.MaxUint64 // Events to come are as they were recorded.
-		}
-		s.collections[key] = newCollection(stored, c.log, since)
-		s.collections[key].storm = c.storm
+		s.collections[key] = newCollection(stored, c.log, true)
 		s.watching.end(c.log)
 	}
 }

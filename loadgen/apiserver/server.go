@@ -108,13 +108,13 @@ type Server struct {
 	collections map[schema.GroupVersionResource]*collection // by keyOf
 	revision    store.Revision                              // of all their logs
 
-	lists, watches, snapshots atomic.Int64 // requests
-	addresses, nodePorts      atomic.Int64 // allocated to services
-	wire                      atomic.Int64 // written bytes
-	watching                  watching
-	seats                     chan struct{} // of requests in progress besides watches; others wait
-	handler                   http.Handler  // with [Options].Wrap
-	served                    chan error    // receives the result of http.Serve
+	lists, snapshots     atomic.Int64 // requests
+	addresses, nodePorts atomic.Int64 // allocated to services
+	wire                 atomic.Int64 // written bytes
+	watching             watching
+	seats                chan struct{} // of requests in progress besides watches; others wait
+	handler              http.Handler  // with [Options].Wrap
+	served               chan error    // receives the result of http.Serve
 
 	mu       sync.Mutex         // guards the fields below
 	http     *http.Server       // set by Serve
@@ -215,7 +215,11 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) (url string, err erro
 func (s *Server) Lists() int64 { return s.lists.Load() }
 
 // Watches returns the number of accepted WATCH requests.
-func (s *Server) Watches() int64 { return s.watches.Load() }
+func (s *Server) Watches() int64 {
+	s.watching.mu.Lock()
+	defer s.watching.mu.Unlock()
+	return int64(len(s.watching.all) + s.watching.ended)
+}
 
 // Snapshots returns the number of requests for the whole state: a LIST, without its
 // further pages, or a watch with initial state.

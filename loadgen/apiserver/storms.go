@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -111,7 +110,7 @@ func (s *Server) add(p *Prepared) error {
 	}
 	c := &collection{stored: res, storm: p.storm, kind: p.kind, encoder: p.kind, log: log}
 	if stored := s.storedOf(res); stored != res { // recorded in another version
-		c = newCollection(stored, log, math.MaxUint64)
+		c = newCollection(stored, log, true)
 		c.storm = p.storm
 	}
 	s.watching.follow(c.log)

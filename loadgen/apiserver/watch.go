@@ -38,12 +38,15 @@ func (s *Server) watch(req *request, q *query) error {
 	if _, err := req.bookmark(0, false); err != nil {
 		return err // the kind cannot be encoded in this form
 	}
-	s.watches.Add(1)
-	s.watching.change(1, 0)
-	defer s.watching.change(-1, 1)
 	at := req.log.At(start.At)
+	if expired {
+		at = req.log.Visible() // It lacks nothing that could be cut.
+	}
 	w := &watcher{request: req, query: q, out: http.NewResponseController(req.w), at: at, over: make(chan struct{})}
 	w.end = sync.OnceFunc(func() { close(w.over) })
+	w.sent.Store(at)
+	s.watching.add(w)
+	defer s.watching.remove(w)
 	// A watch ends after its own timeout, and not after those of requests. Without a connection there are none.
 	_, _ = w.out.SetReadDeadline(time.Time{}), w.out.SetWriteDeadline(time.Time{})
 	req.w.Header().Set("Content-Type", req.form.StreamType())
@@ -58,9 +61,6 @@ func (s *Server) watch(req *request, q *query) error {
 	}
 	w.follower = req.log.Follow(at)
 	defer w.follower.Close()
-	w.sent.Store(at)
-	s.watching.add(w)
-	defer s.watching.remove(w)
 	if z, ok := req.w.(*compressor); ok && z.on {
 		w.zipped = z
 	}
@@ -321,22 +321,33 @@ func (req *request) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 }
 
 type watching struct {
-	mu          sync.Mutex    // guards the fields below
-	open, ended int           // numbers of watches
-	changed     chan struct{} // closed at the next change; nil if no caller waits
-	all         []*watcher    // open, in the order of their begin
+	mu      sync.Mutex    // guards the fields below
+	all     []*watcher    // open, in the order of their begin
+	ended   int           // number of those that were open
+	changed chan struct{} // closed at the next change; nil if no caller waits
 }
 
 func (w *watching) add(one *watcher) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all = append(w.all, one)
+	w.notify()
 }
 
 func (w *watching) remove(one *watcher) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all = slices.DeleteFunc(w.all, func(other *watcher) bool { return other == one })
+	w.ended++
+	w.notify()
+}
+
+// notify wakes the callers that wait for a change. The caller holds mu.
+func (w *watching) notify() {
+	if w.changed != nil {
+		close(w.changed)
+		w.changed = nil
+	}
 }
 
 // end ends the watches of a log after the events that are visible: its definition has changed or is gone.
@@ -367,24 +378,13 @@ func (w *watching) cut(log *store.Log, floor uint64) {
 	}
 }
 
-func (w *watching) change(open, ended int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.open += open
-	w.ended += ended
-	if w.changed != nil {
-		close(w.changed)
-		w.changed = nil
-	}
-}
-
 // AwaitWatches waits until enough returns true for the numbers of open and ended
 // watches. The error is ctx's.
 func (s *Server) AwaitWatches(ctx context.Context, enough func(open, ended int) bool) error {
 	w := &s.watching
 	for {
 		w.mu.Lock()
-		done := enough(w.open, w.ended)
+		done := enough(len(w.all), w.ended)
 		if w.changed == nil {
 			w.changed = make(chan struct{})
 		}
