@@ -118,25 +118,17 @@ func RequireToken(token string, next http.Handler) http.Handler {
 // RequireTokens passes on requests with a bearer token, that of a service account included, and names its client in the
 // context ([WithClient]). It answers others with 401. The time does not depend on the token.
 func RequireTokens(clients map[string]string, next http.Handler) http.Handler {
-	type known struct {
-		sum    [sha256.Size]byte
-		client string
-	}
-	var all []known
+	bySum := map[[sha256.Size]byte]string{} // A search by the sum tells nothing about a token.
 	for token, client := range clients {
-		all = append(all, known{sha256.Sum256([]byte(token)), client})
+		bySum[sha256.Sum256([]byte(token))] = client
 	}
 	var authenticate authenticator = func(token string) (client string, user authenticationv1.UserInfo, audiences []string) {
-		got := sha256.Sum256([]byte(token))
-		for i := range all {
-			if subtle.ConstantTimeCompare(got[:], all[i].sum[:]) == 1 {
-				client, audiences = all[i].client, []string{issuer}
-			}
+		client, known := bySum[sha256.Sum256([]byte(token))]
+		if known {
+			return client, administrator(client), []string{issuer}
 		}
-		if user = administrator(client); audiences == nil {
-			user, audiences = verify(token)
-		}
-		return client, user, audiences
+		user, audiences = verify(token)
+		return "", user, audiences
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		scheme, token, _ := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
@@ -310,7 +302,12 @@ const kubeconfigMark = "# Written by watchlab serve: a simulated API server. It 
 // ErrForeignFile means that a kubeconfig would replace a file of another program.
 var ErrForeignFile = errors.New("the file exists and was not written by watchlab")
 
-func (k Kubeconfig) yaml() ([]byte, error) {
+// WriteKubeconfig writes the kubeconfig atomically to a file that only its owner can read.
+// Without overwrite, the error for a file of another program wraps [ErrForeignFile].
+func WriteKubeconfig(path string, k Kubeconfig, overwrite bool) error {
+	if err := CheckKubeconfig(path, overwrite); err != nil {
+		return err
+	}
 	const name = "watchlab" // of the cluster, the user and the context
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: k.Server, CertificateAuthorityData: k.CA}
@@ -319,26 +316,13 @@ func (k Kubeconfig) yaml() ([]byte, error) {
 	config.CurrentContext = name
 	data, err := clientcmd.Write(*config)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	return append([]byte(kubeconfigMark), data...), nil
-}
-
-// WriteKubeconfig writes the kubeconfig atomically to a file that only its owner can read.
-// Without overwrite, the error for a file of another program wraps [ErrForeignFile].
-func WriteKubeconfig(path string, k Kubeconfig, overwrite bool) error {
-	data, err := k.yaml()
-	if err != nil {
-		return err
-	}
-	if err := CheckKubeconfig(path, overwrite); err != nil {
-		return err
+		return fmt.Errorf("kubeconfig: %w", err)
 	}
 	temp, err := os.CreateTemp(filepath.Dir(path), ".kubeconfig-*") // mode 0600
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	_, err = temp.Write(data)
+	_, err = temp.Write(append([]byte(kubeconfigMark), data...))
 	if err = errors.Join(err, temp.Close()); err == nil {
 		err = os.Rename(temp.Name(), path)
 	}

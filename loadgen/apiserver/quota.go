@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 	podresource "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
@@ -52,16 +53,13 @@ func (s *Server) charge(req *request, obj resources.Object, key string, was uint
 		return nil
 	}
 	kind := req.resource.GVR.GroupResource().String()
-	before, after := v1.ResourceList{}, usage(kind, obj)
-	if old != nil {
-		before = usage(kind, old)
-	}
 	add := func(q *v1.ResourceQuota) error {
 		if !covers(q, kind, obj) {
 			return nil
 		}
-		taken := after.DeepCopy()
+		taken := usage(kind, obj)
 		if old != nil && covers(q, kind, old) {
+			before := usage(kind, old)
 			for name, n := range taken {
 				n.Sub(before[name])
 				taken[name] = n
@@ -288,34 +286,27 @@ func within(r v1.ScopedResourceSelectorRequirement, obj resources.Object) bool {
 			}
 		}
 	}
-	if classes == nil {
+	const label = "class"
+	selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: label, Operator: metav1.LabelSelectorOperator(r.Operator), Values: r.Values},
+	}})
+	if classes == nil || err != nil {
 		return false
 	}
-	classes = slices.DeleteFunc(classes, func(name string) bool { return name == "" })
-	switch r.Operator {
-	case v1.ScopeSelectorOpExists:
-		return len(classes) > 0
-	case v1.ScopeSelectorOpDoesNotExist:
-		return len(classes) == 0
-	case v1.ScopeSelectorOpIn:
-		return slices.ContainsFunc(classes, func(name string) bool { return slices.Contains(r.Values, name) })
+	if classes = slices.DeleteFunc(classes, func(name string) bool { return name == "" }); len(classes) == 0 {
+		return selector.Matches(labels.Set{})
 	}
-	return len(classes) == 0 || slices.ContainsFunc(classes, func(name string) bool { return !slices.Contains(r.Values, name) })
+	return slices.ContainsFunc(classes, func(name string) bool { return selector.Matches(labels.Set{label: name}) })
 }
 
 // crossesNamespaces reports whether a term of a pod's affinity to pods names namespaces.
 func crossesNamespaces(a *v1.Affinity) bool {
-	var terms []v1.PodAffinityTerm
-	var weighted []v1.WeightedPodAffinityTerm
-	if a != nil && a.PodAffinity != nil {
-		terms = append(terms, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution...)
-		weighted = append(weighted, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution...)
+	if a == nil {
+		return false
 	}
-	if a != nil && a.PodAntiAffinity != nil {
-		terms = append(terms, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution...)
-		weighted = append(weighted, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution...)
-	}
-	for _, w := range weighted {
+	to, anti := ptr.Deref(a.PodAffinity, v1.PodAffinity{}), ptr.Deref(a.PodAntiAffinity, v1.PodAntiAffinity{})
+	terms := slices.Concat(to.RequiredDuringSchedulingIgnoredDuringExecution, anti.RequiredDuringSchedulingIgnoredDuringExecution)
+	for _, w := range slices.Concat(to.PreferredDuringSchedulingIgnoredDuringExecution, anti.PreferredDuringSchedulingIgnoredDuringExecution) {
 		terms = append(terms, w.PodAffinityTerm)
 	}
 	return slices.ContainsFunc(terms, func(t v1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })

@@ -93,36 +93,30 @@ func (s *slot) make(by Encoder, budget *Budget, form wire.Form, members bool, n 
 		}
 		next = *f
 	}
-	var scratch, frame []byte
+	var object, frame []byte
 	for i := len(next.parts); i < n; i++ {
 		e := event(i)
 		if e == nil {
 			return nil, ErrGone
 		}
 		var err error
-		if scratch, err = by.AppendObject(scratch[:0], form, e.Object); err != nil {
+		if object, err = by.AppendObject(object[:0], form, e.Object); err != nil {
 			return nil, fmt.Errorf("event %d (%s): %w", e.Seq, e.Key, err)
 		}
+		frame = wire.AppendEvent(frame[:0], form.Media(), e.Type, object)
+		start := len(frame) - wire.EventTail(form.Media()) - len(object)
 		if members {
-			frame = wire.AppendEvent(frame[:0], form.Media(), e.Type, scratch)
-			scratch = wire.AppendMember(scratch[:0], frame)
+			object = wire.AppendMember(object[:0], frame)
+			frame, object, start = object, frame, 0
 		}
 		if i == 0 {
 			// Objects of a kind have similar sizes.
-			next.data = make([]byte, 0, (len(scratch)+64)*n*9/8)
+			next.data = make([]byte, 0, (len(frame)+32)*n*9/8)
 			next.parts = make([]part, 0, n)
 		}
-		if members {
-			next.data = append(next.data, scratch...)
-			next.parts = append(next.parts, part{end: uint32(len(next.data))})
-			continue
-		}
-		next.data = wire.AppendEvent(next.data, form.Media(), e.Type, scratch)
-		end := len(next.data)
-		next.parts = append(next.parts, part{
-			end:    uint32(end),
-			object: uint32(end - wire.EventTail(form.Media()) - len(scratch)),
-		})
+		start += len(next.data)
+		next.data = append(next.data, frame...)
+		next.parts = append(next.parts, part{end: uint32(len(next.data)), object: uint32(start)})
 	}
 	size := int64(cap(next.data)) + int64(cap(next.parts))*int64(unsafe.Sizeof(part{}))
 	more := size - s.size
@@ -130,6 +124,13 @@ func (s *slot) make(by Encoder, budget *Budget, form wire.Form, members bool, n 
 	s.frames.Store(&next)
 	budget.grow(s, more, first)
 	return &next, nil
+}
+
+// clear drops the frames of a locked slot and returns their size.
+func (s *slot) clear() (size int64) {
+	size, s.size = s.size, 0
+	s.frames.Store(nil)
+	return size
 }
 
 // DefaultBudget is the default size of a [Budget] in bytes.
@@ -180,9 +181,7 @@ func (b *Budget) grow(s *slot, by int64, first bool) {
 			b.queue = append(b.queue, oldest)
 			continue
 		}
-		b.used -= oldest.size
-		oldest.size = 0
-		oldest.frames.Store(nil)
+		b.used -= oldest.clear()
 		oldest.mu.Unlock()
 	}
 }
@@ -192,9 +191,7 @@ func (b *Budget) drop(bl *block) {
 	for i := range 2 * wire.Forms {
 		s := bl.slot(wire.Form(i/2), i%2 == 1)
 		s.mu.Lock()
-		size := s.size
-		s.size = 0
-		s.frames.Store(nil)
+		size := s.clear()
 		s.mu.Unlock()
 		if size == 0 {
 			continue
