@@ -147,8 +147,8 @@ func (p *Plan) Run(ctx context.Context, session *telemetry.Session, opts lab.Opt
 	if len(p.Profiles) > 0 {
 		opts.Profile = pprof.NewProfiler(opts.Dir, p.Profiles)
 	}
-	opts.Progress = session.Progress(opts.Progress)
-	o, err := lab.Run(ctx, session.Watch(p.Comparisons), opts)
+	opts.Progress, opts.Watch = session.Progress(opts.Progress), session.Watch
+	o, err := lab.Run(ctx, p.Comparisons, opts)
 	if o != nil && (err != nil || !o.Paused) {
 		// Finished cells are kept even if the run failed.
 		p.Finish(o)

@@ -121,8 +121,8 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 		defer b.Leave()
 		opts.BeforeRun = func(ctx context.Context, p lab.Play) error { return s.meet(ctx, b, p) }
 	}
-	opts.Progress = session.Progress(s.Progress)
-	s.mine.Outcome, err = lab.Run(ctx, session.Watch(p.Comparisons), opts)
+	opts.Progress, opts.Watch = session.Progress(s.Progress), session.Watch
+	s.mine.Outcome, err = lab.Run(ctx, p.Comparisons, opts)
 	session.Over(s.mine.Outcome)
 	if s.mine.Outcome == nil {
 		return err

@@ -29,8 +29,6 @@ type cellRun struct {
 	c      *comparisonRun
 	index  int  // in the comparison
 	failed bool // the cell has a failed verdict
-	left   int  // plays to come
-	took   took // times of the plays so far
 }
 
 func (c *comparisonRun) result() *ComparisonResult { return &c.r.out.Comparisons[c.index] }
@@ -85,6 +83,9 @@ func (c *comparisonRun) add(cells []Cell, again string) error {
 		if i == len(cells)-1 {
 			result.Repeats = again
 		}
+		if watch := c.r.opts.Watch; watch != nil {
+			cl = watch(c.Family, cl, c.first > 0)
+		}
 		t := &cellRun{Cell: cl, c: c, index: len(c.cells)}
 		if c.resumed() {
 			known := t.result()
@@ -99,35 +100,7 @@ func (c *comparisonRun) add(cells []Cell, again string) error {
 		}
 		c.cells = append(c.cells, t)
 	}
-	cold := c.cold()
-	for _, t := range c.cells[c.first:] {
-		t.count(slices.Contains(cold, t))
-	}
 	return nil
-}
-
-// count counts the plays of the cell, and the warm-ups of all processes if it is cold.
-func (t *cellRun) count(cold bool) {
-	r := t.c.r
-	if !t.failed {
-		t.left = max(r.opts.Rounds-len(t.rounds()), 0)
-		if cold {
-			before := len(processesOf(t.rounds()))
-			r.done, r.total = r.done+before, r.total+before
-			if t.left > 0 {
-				t.left += max(min(r.opts.Processes-before, t.left), 1)
-			}
-		}
-		if r.opts.Profile != nil {
-			t.left++
-		}
-	}
-	for _, round := range t.rounds() {
-		t.took.add(round.Took)
-		r.all.add(round.Took)
-	}
-	r.done += len(t.rounds())
-	r.total += len(t.rounds()) + t.left
 }
 
 func (c *comparisonRun) check(cl Cell) error {
@@ -293,26 +266,36 @@ func (p *cellPlay) report(finished bool) {
 	if r.opts.Progress == nil {
 		return
 	}
-	p.progress.Finished, p.progress.Result, p.progress.Outcome = finished, *p.result(), r.out
-	p.progress.Done, p.progress.Spent, p.progress.Left = r.done, r.spent(), r.left()
-	if r.opts.Budget == 0 {
-		p.progress.Rounds, p.progress.Total = r.opts.Rounds, r.total
+	p.progress.Finished, p.progress.Result, p.progress.Outcome, p.progress.Spent = finished, *p.result(), r.out, r.spent()
+	p.progress.Done, p.progress.Total, p.progress.Left = 0, 0, 0
+	for _, c := range r.runs {
+		for _, t := range c.cells {
+			p.progress.Done += len(t.rounds())
+			p.progress.Total += len(t.rounds()) + t.left()
+		}
+		p.progress.Left += c.cost(c.cells, (*cellRun).left)
+	}
+	p.progress.Rounds = r.opts.Rounds
+	if r.opts.Budget > 0 {
+		p.progress.Rounds, p.progress.Total, p.progress.Left = 0, 0, max(r.opts.Budget-r.spent(), 0)
 	}
 	r.opts.Progress(p.progress)
+}
+
+// left is the number of rounds to come.
+func (t *cellRun) left() int {
+	if t.failed {
+		return 0
+	}
+	return max(t.c.r.opts.Rounds-len(t.rounds()), 0)
 }
 
 func (p *cellPlay) skip() bool {
 	if p.failed {
 		p.progress.Skipped = true
-		p.advance()
 		p.report(true)
 	}
 	return p.failed
-}
-
-func (p *cellPlay) advance() {
-	p.c.r.done++
-	p.left = max(p.left-1, 0)
 }
 
 func (p *cellPlay) start() {
@@ -338,9 +321,6 @@ func (p *cellPlay) finish(ctx context.Context) error {
 		result.addRound(round)
 	}
 	p.c.warm[p.impl()] = true
-	p.advance()
-	p.took.add(passed)
-	r.all.add(passed)
 	r.out.Spent = r.spent()
 	if err := p.save(); err != nil {
 		return err
@@ -363,35 +343,13 @@ type Progress struct {
 	Cell          string // benchmark name
 	Round, Rounds int    // Round 0 is the warm-up; Rounds is 0 with a budget
 	Profiling     bool   // the round takes pprof profiles
-	// Done counts finished plays, including skipped cells and the rounds of a resumed
-	// run. Total is 0 with a budget, and grows when [Comparison].NextCells adds cells.
+	// Done counts finished rounds of cells, including those of a resumed run. Total is 0 with a budget, grows when
+	// [Comparison].NextCells adds cells, and falls when a cell fails.
 	Done, Total       int
 	Spent, Left       time.Duration // Spent: over all processes; Left: estimated, 0 while unknown
 	Finished, Skipped bool          // Finished: false before the play, true after; Skipped: the cell was invalid
 	Result            CellResult    // of the cell so far
 	Outcome           *Outcome      // of the run so far; it changes after the call
-}
-
-type took struct {
-	plays int
-	time  time.Duration // of all plays
-}
-
-func (t *took) add(d time.Duration) {
-	t.plays++
-	t.time += d
-}
-
-func (t took) mean() time.Duration { return t.time / time.Duration(max(t.plays, 1)) }
-
-func (r *runner) left() (left time.Duration) {
-	if r.opts.Budget > 0 {
-		return max(r.opts.Budget-r.spent(), 0)
-	}
-	for _, c := range r.runs {
-		left += c.cost(c.cells, func(t *cellRun) int { return t.left })
-	}
-	return left
 }
 
 // phaseCost estimates the time to play each cell of the phase once.
@@ -402,19 +360,27 @@ func (r *runner) phaseCost() (sum time.Duration) {
 	return sum
 }
 
-// cost estimates the time to play each cell times(cell) times. A cell that was never played costs
-// the mean of all plays.
-func (c *comparisonRun) cost(cells []*cellRun, times func(*cellRun) int) time.Duration {
-	var sum time.Duration
+// cost estimates the time to play each cell times(cell) times, from the rounds so far. A cell without a round costs the
+// mean of all rounds.
+func (c *comparisonRun) cost(cells []*cellRun, times func(*cellRun) int) (sum time.Duration) {
+	var all []Round
+	for _, cl := range c.r.out.Cells() {
+		all = append(all, cl.played()...)
+	}
+	mean := meanTime(all)
 	for _, t := range cells {
-		if t.failed {
-			continue
+		if !t.failed {
+			sum += time.Duration(times(t)) * cmp.Or(meanTime(t.rounds()), mean)
 		}
-		one := t.took.mean()
-		if t.took.plays == 0 {
-			one = c.r.all.mean()
-		}
-		sum += time.Duration(times(t)) * one
 	}
 	return sum
+}
+
+// meanTime returns the mean time of a round; 0 for none.
+func meanTime(rounds []Round) time.Duration {
+	var sum time.Duration
+	for _, r := range rounds {
+		sum += r.Took
+	}
+	return sum / time.Duration(max(len(rounds), 1))
 }

@@ -57,10 +57,12 @@ type Options struct {
 	// Its error is the cell's. Plays for profiles do not call it. It needs
 	// a fixed number of plays: no Budget, no [Comparison].NextCells, no PlayInFreshProcess.
 	BeforeRun func(ctx context.Context, p Play) error
-	Profile   Profiler       // plays each cell again, up to ten times or 1 s, between Start and stop; nil: no profiles
-	Progress  func(Progress) // called before and after each cell, never during a measurement; may be nil
-	Build     Build          // identifies the program
-	Args      []string       // the program's arguments, for env.json and the report
+	// Watch, if not nil, returns a cell whose workloads do more. further: it is one of [Comparison].NextCells.
+	Watch    func(family string, c Cell, further bool) Cell
+	Profile  Profiler       // plays each cell again, up to ten times or 1 s, between Start and stop; nil: no profiles
+	Progress func(Progress) // called before and after each cell, never during a measurement; may be nil
+	Build    Build          // identifies the program
+	Args     []string       // the program's arguments, for env.json and the report
 	// Experiment is the Spec of the run as JSON. Package lab does not read it. It
 	// stores it in run.json, and as YAML in [ExperimentFile].
 	Experiment json.RawMessage
@@ -145,17 +147,15 @@ func validate(comparisons []Comparison, opts Options) error {
 
 // runner is a run in progress. The outcome is its only record of finished rounds.
 type runner struct {
-	opts        Options
-	out         *Outcome
-	lock        *os.File // of the results folder; nil without one
-	runs        []*comparisonRun
-	perRound    int             // positions of one round; see [Play]
-	process     int             // number of this process in the run, from 1
-	names       map[string]bool // benchmark names of all cells, to reject duplicates
-	began       time.Time       // start of this process's part
-	before      time.Duration   // time spent before the resumption
-	done, total int             // plays; see [Progress]
-	all         took            // times of all plays
+	opts     Options
+	out      *Outcome
+	lock     *os.File // of the results folder; nil without one
+	runs     []*comparisonRun
+	perRound int             // positions of one round; see [Play]
+	process  int             // number of this process in the run, from 1
+	names    map[string]bool // benchmark names of all cells, to reject duplicates
+	began    time.Time       // start of this process's part
+	before   time.Duration   // time spent before the resumption
 }
 
 func (r *runner) spent() time.Duration { return r.before + time.Since(r.began) }

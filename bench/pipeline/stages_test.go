@@ -21,7 +21,7 @@ func stagesOf(t *testing.T, cl lab.Cell) map[string]bool {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		ctx := pprof.With(t.Context(), pprof.Labels{Family: "family", Variant: "variant", Storm: "storm"})
+		ctx := pprof.With(t.Context(), "family", lab.Labels{{Key: "impl", Value: "variant"}, {Key: "storm", Value: "storm"}})
 		if _, runErr, checkErr := play(ctx, t, cl); runErr != nil || checkErr != nil {
 			t.Error(runErr, checkErr)
 		}

@@ -29,7 +29,7 @@ type figures struct {
 // newFigures returns a set, which is in the context, and its figures.
 func newFigures(t *testing.T) (context.Context, *telemetry.Set, figures) {
 	f := figures{t, telemetry.New("test", "")}
-	set := f.all.Set(telemetry.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
+	set := f.all.Set(telemetry.LabelsOf("deltafifo", lab.Labels{{Key: "impl", Value: "ring"}, {Key: "delivery", Value: "in-order"}}))
 	return telemetry.With(t.Context(), set), set, f
 }
 
@@ -235,7 +235,7 @@ func BenchmarkTelemetryCost(b *testing.B) {
 					Family: impls.DeltaFIFO, Pipeline: pipe, Impls: []string{"ring"}, Modes: []string{"in-order"},
 					Paces: rates(0), Events: 100_000, Stamps: stamps,
 				})[0]
-				on := session.Watch([]lab.Comparison{{Cells: []lab.Cell{off}}})[0].Cells[0]
+				on := session.Watch("deltafifo", off, false)
 				figures := map[string][]float64{}
 				for b.Loop() {
 					for state, cl := range map[string]lab.Cell{"off": off, "on": on} {

@@ -1,27 +1,27 @@
 package pprof
 
 import (
+	"cmp"
 	"context"
 	"runtime/pprof"
 	"runtime/trace"
+
+	"watchlab/bench/lab"
 )
 
-// stageKey is the key of the label that is not in [Labels].
-const stageKey = "stage"
-
-// Labels are the labels of a cell's work, under the names of the fields in lower case.
-type Labels struct{ Family, Variant, Pipeline, Storm, Rate string }
+const stageKey = "stage" // key of the label that [Do] and [Switch] add
 
 // labelled is the context key under which [With] stores the original context.
 type labelled struct{}
 
-// With returns a context that labels its work. Empty values are left out. [Do] and [Switch]
-// add stages only under such a context. Under any other they do nothing, so an unprofiled
+// With returns a context that labels the work of a cell: family, variant, pipeline, storm, rate. Empty values are left
+// out. [Do] and [Switch] add stages only under such a context. Under any other they do nothing, so an unprofiled
 // measurement does not pay for labels.
-func With(ctx context.Context, l Labels) context.Context {
+func With(ctx context.Context, family string, cell lab.Labels) context.Context {
 	var pairs []string
 	for _, p := range [][2]string{
-		{"family", l.Family}, {"variant", l.Variant}, {"pipeline", l.Pipeline}, {"storm", l.Storm}, {"rate", l.Rate},
+		{"family", family}, {"variant", cell.Label("impl")}, {"pipeline", cell.Label("pipeline")}, {"storm", cell.Label("storm")},
+		{"rate", cmp.Or(cell.Label("rate"), lab.Unpaced)},
 	} {
 		if p[1] != "" {
 			pairs = append(pairs, p[0], p[1])

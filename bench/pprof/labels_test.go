@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"watchlab/bench/lab"
 	"watchlab/bench/pprof"
 )
 
@@ -32,10 +33,10 @@ func labelsHere(t *testing.T) string {
 	return ""
 }
 
-var cellLabels = pprof.Labels{Family: "queue", Variant: "ring", Pipeline: "informer", Storm: "gang", Rate: "max"}
+var cellLabels = lab.Labels{{Key: "impl", Value: "ring"}, {Key: "pipeline", Value: "informer"}, {Key: "storm", Value: "gang"}}
 
 func TestDo(t *testing.T) {
-	ctx := pprof.With(t.Context(), cellLabels)
+	ctx := pprof.With(t.Context(), "queue", cellLabels)
 	var inside, child, bare string
 	pprof.Do(ctx, "", func(ctx context.Context) {
 		bare = labelsHere(t)
@@ -62,19 +63,19 @@ func TestDo(t *testing.T) {
 }
 
 func TestSwitch(t *testing.T) {
-	ctx := pprof.With(t.Context(), pprof.Labels{Family: "queue"})
+	ctx := pprof.With(t.Context(), "queue", nil)
 	s := pprof.Switch(ctx, "pop", "store")
 	pprof.Do(ctx, "", func(context.Context) {
 		s.To(1)
-		if got := labelsHere(t); got != `{"family":"queue", "stage":"store"}` {
+		if got := labelsHere(t); got != `{"family":"queue", "rate":"max", "stage":"store"}` {
 			t.Errorf("To(1): %s", got)
 		}
 		s.To(0)
-		if got := labelsHere(t); got != `{"family":"queue", "stage":"pop"}` {
+		if got := labelsHere(t); got != `{"family":"queue", "rate":"max", "stage":"pop"}` {
 			t.Errorf("To(0): %s", got)
 		}
 		s.End()
-		if got := labelsHere(t); got != `{"family":"queue"}` {
+		if got := labelsHere(t); got != `{"family":"queue", "rate":"max"}` {
 			t.Errorf("End: %s", got)
 		}
 	})
@@ -98,14 +99,14 @@ func TestUnlabelled(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if pprof.Labelled(ctx) || !pprof.Labelled(pprof.With(ctx, cellLabels)) {
+	if pprof.Labelled(ctx) || !pprof.Labelled(pprof.With(ctx, "queue", cellLabels)) {
 		t.Error("Labelled does not distinguish them")
 	}
 }
 
 func BenchmarkSwitch(b *testing.B) {
 	for name, ctx := range map[string]context.Context{
-		"labelled=yes": pprof.With(b.Context(), cellLabels), "labelled=no": b.Context(),
+		"labelled=yes": pprof.With(b.Context(), "queue", cellLabels), "labelled=no": b.Context(),
 	} {
 		b.Run(name, func(b *testing.B) {
 			s := pprof.Switch(ctx, "pop", "store")

@@ -1,6 +1,6 @@
 // Package pprof takes pprof profiles of cells and labels them by stage.
 //
-//  1. [With] labels a workload's goroutines with [Labels]; [Do] and
+//  1. [With] labels a workload's goroutines with those of its cell; [Do] and
 //     [Switch] add the stage. Without a profiler, labels cost almost nothing.
 //  2. A [Profiler] starts the requested kinds. After the cell it writes one file per
 //     kind. Profiling disturbs, so a profiled round yields no figures.
@@ -11,7 +11,6 @@
 package pprof
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,10 +51,7 @@ func NewProfiler(results string, kinds []Kind) *Profiler {
 
 // Do calls f with the labels of a cell; see [Do].
 func (p *Profiler) Do(ctx context.Context, family string, cell lab.Labels, f func(context.Context)) {
-	Do(With(ctx, Labels{
-		Family: family, Variant: cell.Label("impl"), Pipeline: cell.Label("pipeline"), Storm: cell.Label("storm"),
-		Rate: cmp.Or(cell.Label("rate"), lab.Unpaced),
-	}), "", f)
+	Do(With(ctx, family, cell), "", f)
 }
 
 // Start begins to profile a cell. A file sums up successive plays of its cell. The heap is that of the last

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // work is the profiled load: CPU time, live and temporary memory, a contended lock, and
 // a waiting goroutine. It returns the live memory.
 func work(ctx context.Context) (live [][]byte) {
-	pprof.Do(pprof.With(ctx, cellLabels), "pop", func(context.Context) {
+	pprof.Do(pprof.With(ctx, "queue", cellLabels), "pop", func(context.Context) {
 		var (
 			mu     sync.Mutex
 			held   = make(chan struct{})

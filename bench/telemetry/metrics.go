@@ -26,7 +26,7 @@ type Metric struct {
 // CommonLabels are those of all metrics of a variant. Delivery is deltafifo's only; encoding, decode,
 // store and workqueue are empty unless the experiment chooses them. Rate is that of benchmark names: max
 // for unpaced cells.
-var CommonLabels = []string{"run", "family", "variant", "delivery", "pipeline", "storm", "source", "encoding", "decode", "store", "workqueue", "rate"}
+var CommonLabels = [...]string{"run", "family", "variant", "delivery", "pipeline", "storm", "source", "encoding", "decode", "store", "workqueue", "rate"}
 
 // SearchedRate is the rate of all cells of a search for the knee, which bounds the number of series.
 const SearchedRate = "searched"
@@ -48,7 +48,7 @@ func (m Metric) AllLabels() []string {
 	if !m.Common {
 		return m.Labels
 	}
-	return append(slices.Clone(CommonLabels), m.Labels...)
+	return append(slices.Clone(CommonLabels[:]), m.Labels...)
 }
 
 // zeroThreshold is the largest value counted as zero: below the clock's resolution.
@@ -100,7 +100,7 @@ var (
 	cells = ofRun(gauge, "watchlab_cells",
 		"Cells of the run.")
 	progress = ofRun(gauge, "watchlab_run_progress_ratio",
-		"Finished share of the run: of its rounds, warm-ups included, or of its budget.")
+		"Finished share of the run: of its rounds, or of its budget.")
 	buildInfo = ofRun(gauge, "watchlab_build_info",
 		"Always 1; the labels have the run's name, the commit and the Go release of watchlab.", "commit", "goversion")
 	startTime = ofRun(gauge, "watchlab_run_start_time_seconds",

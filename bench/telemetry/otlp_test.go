@@ -18,6 +18,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"watchlab/bench/lab"
 )
 
 // TestExports: the variables select the exported signals.
@@ -66,7 +68,7 @@ func TestSpans(t *testing.T) {
 	e := &exporter{}
 	e.setTraces(trace.WithSyncer(kept))
 	e.startRun(t.Context(), "test")
-	cell := e.startCell("Informer/impl=ring", Labels{Variant: "ring", Delivery: "in-order", Rate: "1000"}, 2)
+	cell := e.startCell("Informer/impl=ring", LabelsOf("", lab.Labels{{Key: "impl", Value: "ring"}, {Key: "delivery", Value: "in-order"}, {Key: "rate", Value: "1000"}}), 2)
 	s := cell.sampling(16 << 10)
 	if s.Every != 1024 {
 		t.Errorf("every %d", s.Every)
@@ -159,7 +161,7 @@ func TestSamplingStep(t *testing.T) {
 // have the buckets and exemplars of the native ones.
 func TestMetrics(t *testing.T) {
 	r := New("test", "abc")
-	s := r.Set(Labels{Variant: "ring"})
+	s := r.Set(LabelsOf("", lab.Labels{{Key: "impl", Value: "ring"}}))
 	s.Sampler(func(int) *Sampling {
 		return &Sampling{Every: 1, Trace: "0a0b", Span: "0c"}
 	})

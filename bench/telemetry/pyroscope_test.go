@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"watchlab/bench/lab"
 	labels "watchlab/bench/pprof"
 )
 
@@ -99,7 +100,7 @@ func TestProfiler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	work(labels.With(t.Context(), labels.Labels{Family: "deltafifo", Variant: "ring", Pipeline: "informer", Storm: "gang", Rate: "1000"}))
+	work(labels.With(t.Context(), "deltafifo", lab.Labels{{Key: "impl", Value: "ring"}, {Key: "pipeline", Value: "informer"}, {Key: "storm", Value: "gang"}, {Key: "rate", Value: "1000"}}))
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func New(run, commit string) *Registry {
 
 // Set returns the set of a variant, created on the first call. The label run is the registry's.
 func (r *Registry) Set(labels Labels) *Set {
-	labels.Run = r.run
+	labels[runLabel] = r.run
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.sets {
@@ -95,22 +95,22 @@ func (r *Registry) Objective(quantile string, most time.Duration) {
 // Finish sets the figures of a cell over its counted rounds: medians by the name of the metric, and
 // quantiles of the headline latency in seconds. A median of 0 is unknown.
 func (r *Registry) Finish(labels Labels, medians, quantiles map[string]float64) {
-	labels.Run = r.run
+	labels[runLabel] = r.run
 	for name, v := range medians {
 		if v > 0 {
-			r.own.gauges[name].WithLabelValues(append(labels.Values(), r.commit)...).Set(v)
+			r.own.gauges[name].WithLabelValues(append(labels[:len(labels):len(labels)], r.commit)...).Set(v)
 		}
 	}
 	for q, v := range quantiles {
-		r.own.gauge(latencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
+		r.own.gauge(latencyQuantile, append(labels[:len(labels):len(labels)], q, r.commit)...).Set(v)
 	}
 }
 
 // Withdraw removes a cell's figures, after its verdict turned invalid.
 func (r *Registry) Withdraw(labels Labels) {
-	labels.Run = r.run
+	labels[runLabel] = r.run
 	cell := prometheus.Labels{}
-	for i, v := range labels.Values() {
+	for i, v := range labels {
 		cell[CommonLabels[i]] = v
 	}
 	for _, m := range []Metric{EventsPerSecond, CPUPerEvent, BytesPerEvent, latencyQuantile} {

@@ -14,7 +14,9 @@ import (
 	"watchlab/bench/lab"
 )
 
-var ofRing = Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory", Encoding: "protobuf", Decode: "shared", Store: "snapshot", Workqueue: "sharded", Rate: "1000"}
+var ofRing = LabelsOf("deltafifo", lab.Labels{
+	{Key: "impl", Value: "ring"}, {Key: "delivery", Value: "in-order"}, {Key: "pipeline", Value: "informer"}, {Key: "storm", Value: "gang"}, {Key: "source", Value: "memory"}, {Key: "encoding", Value: "protobuf"}, {Key: "decode", Value: "shared"}, {Key: "store", Value: "snapshot"}, {Key: "workqueue", Value: "sharded"}, {Key: "rate", Value: "1000"},
+})
 
 // everyMetric returns a registry with a value for every metric.
 func everyMetric(t testing.TB) *Registry {
@@ -43,7 +45,7 @@ func everyMetric(t testing.TB) *Registry {
 	}
 	s.Depth(func() (int, *int) { return 5, nil })
 	s.Look()
-	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
+	r.Set(LabelsOf("deltafifo", lab.Labels{{Key: "impl", Value: "cond"}}))
 	r.Progress(2, 0.25)
 	r.Objective("p99", time.Millisecond)
 	r.Finish(ofRing, map[string]float64{EventsPerSecond.Name: 1}, map[string]float64{"0.99": 1})
@@ -51,7 +53,7 @@ func everyMetric(t testing.TB) *Registry {
 		EventsPerSecond.Name: 999.5, CPUPerEvent.Name: 2e-6, BytesPerEvent.Name: 64,
 	}, map[string]float64{"0.5": 0.001, "0.99": 0.002})
 	unpaced := ofRing
-	unpaced.Rate = "max"
+	unpaced[rateLabel] = "max"
 	r.Finish(unpaced, map[string]float64{EventsPerSecond.Name: 1e6}, nil)
 	r.Withdraw(unpaced)
 	return r

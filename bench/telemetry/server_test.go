@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"watchlab/bench/lab"
 	"watchlab/loadgen/apiserver"
 )
 
@@ -42,7 +43,7 @@ func serve(t *testing.T, opts Options, r *Registry) *Server {
 // TestFormats: the server negotiates the format.
 func TestFormats(t *testing.T) {
 	r := New("test", "")
-	r.Set(Labels{Variant: "ring"}).Observe(ReleasedHandled, 1e6)
+	r.Set(LabelsOf("", lab.Labels{{Key: "impl", Value: "ring"}})).Observe(ReleasedHandled, 1e6)
 	s := serve(t, Options{MetricsAddr: "127.0.0.1:0"}, r)
 	for accept, want := range map[string]string{
 		"": "text/plain",

@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,23 +71,29 @@ func TypeOf[T watch.EventType | cache.DeltaType](t T) Type {
 	return Modified
 }
 
-// Labels of a variant's metrics: the common ones, in their order.
-type Labels struct {
-	Run, Family, Variant, Delivery, Pipeline, Storm, Source, Encoding, Decode, Store, Workqueue, Rate string
-}
+// Labels of a variant's metrics: the values of [CommonLabels].
+type Labels [len(CommonLabels)]string
 
-// Values returns the labels in the order of [CommonLabels].
-func (l Labels) Values() []string {
-	return []string{l.Run, l.Family, l.Variant, l.Delivery, l.Pipeline, l.Storm, l.Source, l.Encoding, l.Decode, l.Store, l.Workqueue, l.Rate}
-}
+const (
+	runLabel  = 0
+	rateLabel = len(CommonLabels) - 1
+)
 
-// labelsOf returns the labels of a cell, whose own labels label returns by their keys.
-func labelsOf(family string, label func(key string) string) Labels {
-	return Labels{
-		Family: family, Variant: label("impl"), Delivery: label("delivery"), Pipeline: label("pipeline"),
-		Storm: label("storm"), Source: label("source"), Encoding: label("encoding"), Decode: label("decode"),
-		Store: label("store"), Workqueue: label("workqueue"), Rate: label("rate"),
+// LabelsOf returns the labels of a cell.
+func LabelsOf(family string, cell lab.Labels) (l Labels) {
+	for i, name := range CommonLabels {
+		switch name {
+		case "family":
+			l[i] = family
+		case "variant":
+			l[i] = cell.Label("impl")
+		case "rate":
+			l[i] = cmp.Or(cell.Label(name), lab.Unpaced)
+		default:
+			l[i] = cell.Label(name)
+		}
 	}
+	return l
 }
 
 // Set has the metrics of one variant under one storm, see [Registry.Set]. It is safe for concurrent use.
@@ -139,12 +147,12 @@ func From(ctx context.Context) *Set {
 func (s *Set) Labels() Labels { return s.labels }
 
 func (s *Set) set(m Metric, v float64, own ...string) {
-	s.own.gauge(m, append(s.labels.Values(), own...)...).Set(v)
+	s.own.gauge(m, append(s.labels[:len(s.labels):len(s.labels)], own...)...).Set(v)
 }
 
 // Add adds to a counter; own are the values of its own labels.
 func (s *Set) Add(m Metric, n float64, own ...string) {
-	s.own.counters[m.Name].WithLabelValues(append(s.labels.Values(), own...)...).Add(n)
+	s.own.counters[m.Name].WithLabelValues(append(s.labels[:len(s.labels):len(s.labels)], own...)...).Add(n)
 }
 
 // Count records that n events of a type reached a stage; at Popped, deltas, objects or
@@ -190,7 +198,7 @@ func (s *Set) histogram(h Histogram) prometheus.Observer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.histograms[h] == nil {
-		values := s.labels.Values()
+		values := slices.Clone(s.labels[:])
 		if m := series[h]; len(m.Labels) > 0 {
 			values = append(values, m.label)
 		}

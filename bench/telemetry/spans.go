@@ -42,7 +42,7 @@ type cellSpan struct {
 // startCell starts the trace of a round; round 0 is the warm-up.
 func (e *exporter) startCell(name string, l Labels, round int) *cellSpan {
 	attrs := []attribute.KeyValue{attribute.Int(attrPrefix+"round", round)}
-	for i, v := range l.Values() {
+	for i, v := range l {
 		if v != "" {
 			attrs = append(attrs, attribute.String(attrPrefix+CommonLabels[i], v))
 		}

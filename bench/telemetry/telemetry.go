@@ -2,7 +2,7 @@
 //
 //  1. [Start] begins a [Session] with the requested outputs: metrics and a live page on a
 //     listener ([Server]), traces and metrics by OTLP over HTTP, pprof profiles to Pyroscope.
-//  2. [Session.Watch] wraps the workloads of each cell. A wrapped workload finds its
+//  2. [Session.Watch] wraps the workloads of a cell. A wrapped workload finds its
 //     [Set] in the context ([From]); without a session there is none, and it costs nothing.
 //  3. While a cell is played, the session reads queue depths in the background. With each
 //     reading the pipeline updates its set.
@@ -94,7 +94,6 @@ type Session struct {
 
 	mu       sync.Mutex          // guards the fields below
 	round    int                 // current round; 0 for the warm-up
-	again    *watched            // the cell being played, if it is the second of an A/A pair; else nil
 	cells    map[string]*watched // by benchmark name
 	reported time.Time           // last report on the live page
 }

@@ -73,7 +73,7 @@ func cellOf(variant string, p *play) lab.Cell {
 // runLab plays comparisons as the command does.
 func runLab(t *testing.T, s *Session, comparisons []lab.Comparison, rounds int) *lab.Outcome {
 	t.Helper()
-	o, err := lab.Run(t.Context(), s.Watch(comparisons), lab.Options{Rounds: rounds, NoAA: true, IgnoreHost: true, Progress: s.Progress(nil)})
+	o, err := lab.Run(t.Context(), comparisons, lab.Options{Rounds: rounds, NoAA: true, IgnoreHost: true, Progress: s.Progress(nil), Watch: s.Watch})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	cells := comparison(cellOf("ring", &play{t: t}), cellOf("cond", &play{t: t}))
-	o, err := lab.Run(t.Context(), s.Watch(cells), lab.Options{Budget: 20 * time.Millisecond, IgnoreHost: true, Progress: s.Progress(nil)})
+	o, err := lab.Run(t.Context(), cells, lab.Options{Budget: 20 * time.Millisecond, IgnoreHost: true, Progress: s.Progress(nil), Watch: s.Watch})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestStuckQueue(t *testing.T) {
 	}
 	asked, stuck := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(asked) })
-	set := s.registry.Set(Labels{Variant: "stuck"})
+	set := s.registry.Set(LabelsOf("", lab.Labels{{Key: "impl", Value: "stuck"}}))
 	set.Depth(func() (int, *int) {
 		once()
 		<-stuck

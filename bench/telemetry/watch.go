@@ -2,9 +2,7 @@ package telemetry
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,31 +11,6 @@ import (
 	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
 )
-
-// Watch returns the comparisons with cells that report to the session. Cells that differ only in
-// knobs share their series, and so do all rates that a search tries. The second cell of an A/A pair
-// has its own, as it has in results.
-func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
-	if s == nil {
-		return comparisons
-	}
-	cells := 0
-	out := slices.Clone(comparisons)
-	for i := range out {
-		c := &out[i]
-		plain := *c
-		cells += len(c.Cells)
-		c.Cells = s.watchCells(plain, c.Cells, "")
-		if plain.NextCells != nil {
-			c.NextCells = func(played []lab.CellResult) ([]lab.Cell, error) {
-				cells, err := plain.NextCells(played)
-				return s.watchCells(plain, cells, SearchedRate), err
-			}
-		}
-	}
-	s.registry.Progress(cells, 0)
-	return out
-}
 
 // Objectives exports the latencies that the run allows.
 func (s *Session) Objectives(all []stats.Objective) {
@@ -48,51 +21,49 @@ func (s *Session) Objectives(all []stats.Objective) {
 	}
 }
 
-// watchCells takes the rate of the series from the cells, unless it is given.
-func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell, rate string) []lab.Cell {
-	out := slices.Clone(cells)
-	for i := range out {
-		w := s.watchCell(c.Family, out[i].BenchName(), out[i].Labels, rate)
-		w.set.Baseline(out[i].Baseline)
-		build := out[i].New
-		out[i].New = func() (lab.Workload, error) {
-			inner, err := build()
-			if err != nil || inner == nil {
-				return inner, err
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			p := &workload{Workload: inner, cell: w, round: s.round}
-			if s.again != nil {
-				p.cell = s.again
-			}
-			return p, nil
-		}
+// Watch returns a cell that reports to the session. Cells that differ only in knobs share their series, and so do all
+// rates that a search tries: its further cells. The second cell of an A/A pair has its own, as it has in results.
+func (s *Session) Watch(family string, c lab.Cell, further bool) lab.Cell {
+	if s == nil {
+		return c
 	}
-	return out
+	labels := LabelsOf(family, c.Labels)
+	w := &watched{session: s, name: c.BenchName(), family: family, own: c.Labels, rate: labels[rateLabel]}
+	if further {
+		labels[rateLabel] = SearchedRate
+	}
+	w.set = s.registry.Set(labels)
+	w.set.Baseline(c.Baseline)
+	s.mu.Lock()
+	s.cells[w.name] = w
+	s.mu.Unlock()
+	build := c.New
+	c.New = func() (lab.Workload, error) {
+		inner, err := build()
+		if err != nil || inner == nil {
+			return inner, err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return &workload{Workload: inner, cell: w, round: s.round}, nil
+	}
+	return c
 }
 
 // watched is a cell of the session.
 type watched struct {
-	session *Session
-	name    string
-	labels  Labels // its own; those of set may have another rate
-	set     *Set
+	session      *Session
+	name, family string
+	own          lab.Labels
+	rate         string // its own; that of set may be another
+	set          *Set
 }
 
-func (s *Session) watchCell(family string, name string, labels lab.Labels, rate string) *watched {
-	l := labelsOf(family, labels.Label)
-	l.Rate = cmp.Or(l.Rate, lab.Unpaced)
-	w := &watched{session: s, name: name}
-	own := l.Rate
-	l.Rate = cmp.Or(rate, own)
-	w.set = s.registry.Set(l)
-	w.labels = w.set.Labels()
-	w.labels.Rate = own
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cells[w.name] = w
-	return w
+// labels returns the labels of the cell with its own rate.
+func (w *watched) labels() Labels {
+	l := w.set.Labels()
+	l[rateLabel] = w.rate
+	return l
 }
 
 // Progress returns the function for [lab.Options].Progress. It calls next, unless nil.
@@ -110,19 +81,8 @@ func (s *Session) Progress(next func(lab.Progress)) func(lab.Progress) {
 
 func (s *Session) progress(p lab.Progress) {
 	s.mu.Lock()
-	w := s.cells[p.Cell]
-	first := s.cells[p.Result.Repeats]
-	s.mu.Unlock()
-	if w == nil && first != nil {
-		// The lab repeats a cell: it shares the workload of the first, not its series.
-		w = s.watchCell(first.labels.Family, p.Cell, p.Result.Labels, "")
-	}
-	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.round, s.again = p.Round, nil
-	if first != nil {
-		s.again = w
-	}
+	s.round = p.Round
 	share := float64(p.Done) / float64(p.Total)
 	if p.Total == 0 {
 		// A run with a budget has no number of plays.
@@ -132,13 +92,14 @@ func (s *Session) progress(p lab.Progress) {
 	if p.Finished && p.Round > 0 && s.registry.Watched() && time.Since(s.reported) >= reportEvery {
 		s.show(p.Outcome, false)
 	}
+	w := s.cells[p.Cell]
 	if w == nil || !p.Finished {
 		return
 	}
 	w.set.Judge(p.Result.Verdict)
 	switch {
 	case p.Result.Verdict.Status == lab.Invalid:
-		s.registry.Withdraw(w.labels)
+		s.registry.Withdraw(w.labels())
 	case p.Round > 0 && !p.Skipped:
 		w.set.Add(Rounds, 1)
 		w.finish(p.Result)
@@ -171,13 +132,13 @@ func (w *watched) finish(r lab.CellResult) {
 	var quantiles map[string]float64
 	headline := stats.Headline(r.Rounds[0].Result)
 	for _, l := range r.Latency {
-		if l.Boundary == headline && w.labels.Rate != lab.Unpaced {
+		if l.Boundary == headline && w.rate != lab.Unpaced {
 			quantiles = map[string]float64{
 				"0.5": l.P50.Seconds(), "0.9": l.P90.Seconds(), "0.99": l.P99.Seconds(), "0.999": l.P999.Seconds(), "1": l.Max.Seconds(),
 			}
 		}
 	}
-	w.session.registry.Finish(w.labels, map[string]float64{
+	w.session.registry.Finish(w.labels(), map[string]float64{
 		EventsPerSecond.Name: r.Medians[stats.UnitEventsPerSec].Median,
 		CPUPerEvent.Name:     r.Medians[stats.UnitCPUPerOp].Median / 1e9,
 		BytesPerEvent.Name:   r.Medians[stats.UnitBytesPerOp].Median,
@@ -195,16 +156,13 @@ type workload struct {
 func (w *workload) context(ctx context.Context) context.Context {
 	ctx = With(ctx, w.cell.set)
 	if w.cell.session.profiled && !pprof.Labelled(ctx) {
-		l := w.cell.set.Labels()
-		ctx = pprof.With(ctx, pprof.Labels{
-			Family: l.Family, Variant: l.Variant, Pipeline: l.Pipeline, Storm: l.Storm, Rate: l.Rate,
-		})
+		ctx = pprof.With(ctx, w.cell.family, w.cell.own)
 	}
 	return ctx
 }
 
 func (w *workload) Setup(ctx context.Context) error {
-	w.span = w.cell.session.exporter.startCell(w.cell.name, w.cell.labels, w.round)
+	w.span = w.cell.session.exporter.startCell(w.cell.name, w.cell.labels(), w.round)
 	w.cell.set.Sampler(w.span.sampling)
 	return w.Workload.Setup(w.context(ctx))
 }
