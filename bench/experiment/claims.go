@@ -151,7 +151,7 @@ func (f File) Limited(budget time.Duration) Spec {
 }
 
 // Experiments returns experiments: NAME is a built-in one, or all whose name begins with NAME and a dash;
-// else the name is that of a file, or of a folder of files. Without names it returns all that are built in.
+// else the name is that of a file. Without names it returns all that are built in.
 // Each has a question and claims.
 func Experiments(names ...string) ([]File, error) {
 	if len(names) == 0 {
@@ -167,7 +167,7 @@ func Experiments(names ...string) ([]File, error) {
 			if slices.ContainsFunc(all, func(o File) bool { return o.Name == f.Name }) {
 				return nil, fmt.Errorf("%s: an experiment named %s is given twice", f.path, f.Name)
 			}
-			if err := f.read(); err != nil {
+			if err := f.parse(); err != nil {
 				return nil, err
 			}
 			all = append(all, f)
@@ -176,14 +176,9 @@ func Experiments(names ...string) ([]File, error) {
 	return all, nil
 }
 
-func (f *File) read() (err error) {
+func (f *File) parse() (err error) {
 	if strings.HasPrefix(f.Name, ".") {
 		return fmt.Errorf("%s: the name of an experiment begins with a dot", f.path)
-	}
-	if f.data == nil {
-		if f.data, err = os.ReadFile(f.path); err != nil {
-			return err
-		}
 	}
 	if f.Spec, err = Parse(f.path, f.data); err != nil {
 		return err
@@ -199,11 +194,8 @@ func (f *File) read() (err error) {
 	return f.Blame(err)
 }
 
-// filesOf returns the files of a name, unread; those of "" are all that are built in.
+// filesOf returns the files of a name, not parsed; those of "" are all that are built in.
 func filesOf(name string) (files []File, err error) {
-	add := func(file string, data []byte) {
-		files = append(files, File{Name: strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), BuiltIn: data != nil, path: file, data: data})
-	}
 	have := manifest.BuiltIn(builtIn, builtInFolder+"/*.yaml")
 	for _, stem := range have {
 		if name == "" || stem == name || strings.HasPrefix(stem, name+"-") {
@@ -211,30 +203,15 @@ func filesOf(name string) (files []File, err error) {
 			if err != nil {
 				return nil, err
 			}
-			add(stem+".yaml", data)
+			files = append(files, File{Name: stem, BuiltIn: true, path: stem + ".yaml", data: data})
 		}
 	}
 	if len(files) > 0 {
 		return files, nil
 	}
-	info, err := os.Stat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(name, `/\.`):
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(name, `/\.`) {
 		return nil, fmt.Errorf("%w %q (have %s)", ErrUnknownExperiment, name, strings.Join(have, ", "))
-	case err != nil:
-		return nil, err
-	case !info.IsDir():
-		add(name, nil)
-		return files, nil
 	}
-	found, err := os.ReadDir(name)
-	for _, e := range found {
-		if filepath.Ext(e.Name()) == ".yaml" && e.Name()[0] != '.' {
-			add(filepath.Join(name, e.Name()), nil)
-		}
-	}
-	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s: has no experiments (*.yaml)", name)
-	}
-	return files, err
+	return []File{{Name: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)), path: name, data: data}}, err
 }

@@ -46,7 +46,7 @@ func TestExperimentsByName(t *testing.T) {
 	one := write("one.yaml", good)
 	write(".hidden.yaml", "no experiment")
 	for want, names := range map[string][]string{
-		"130767-readers 130767-staleness 130767-stores": {"130767"}, "1326 1377": {"1326", "1377"}, "one": {one}, "one 1326": {dir, "1326"},
+		"130767-readers 130767-staleness 130767-stores": {"130767"}, "1326 1377": {"1326", "1377"}, "one": {one}, "one 1326": {one, "1326"},
 	} {
 		var got []string
 		all, err := experiment.Experiments(names...)
@@ -62,7 +62,7 @@ func TestExperimentsByName(t *testing.T) {
 		`unknown experiment "77" (have 103789, 130767-readers,`: {"77"},
 		"an experiment named one is given twice":                {one, one},
 		"no such file":                                          {filepath.Join(dir, "none.yaml")},
-		"has no experiments (*.yaml)":                           {t.TempDir()},
+		"is a directory":                                        {t.TempDir()},
 		"the name of an experiment begins with a dot":           {filepath.Join(dir, ".hidden.yaml")},
 		"q.yaml: question: is needed":                           {write("q.yaml", "family: queue\n")},
 		"c.yaml:1: claims: are needed":                          {write("c.yaml", "claims: []\nquestion: Q?\n")},

@@ -19,11 +19,14 @@ import (
 // kneeEvents bounds the events, and so the schedule, of a round: all rates are in memory at once.
 const kneeEvents = 200_000
 
+// resolution is the largest allowed width of a bracket, relative to its lower end.
+const resolution = 0.05
+
 // Knee searches for the highest rate at which each variant meets an objective.
 //
 // The search starts at From and doubles the rate until the objective fails or the rate reaches To.
 // Then it bisects between the highest rate that held and the lowest that failed, at their geometric
-// mean, until the two are within Resolution. That takes about log2(knee/From) + log2(1/Resolution)
+// mean, until the two are within resolution. That takes about log2(knee/From) + log2(1/resolution)
 // steps. Each step plays Rounds rounds for each unfinished variant.
 //
 // A rate holds if the verdict is not invalid and more than half of the rounds meet the objective. A
@@ -33,7 +36,6 @@ const kneeEvents = 200_000
 type Knee struct {
 	Objectives []stats.Objective // searched one by one; each played rate counts for all of them
 	From, To   pace.Rate         // bounds of the rates
-	Resolution float64           // largest allowed width of the bracket, relative to its lower end
 	// At returns the comparison with a cell for each variant at a rate, their label "rate".
 	At func(pace.Rate) (lab.Comparison, error)
 }
@@ -162,14 +164,14 @@ func (k *Knee) next(v searched) (pace.Rate, bool) {
 	return 0, false
 }
 
-// between returns the next rate; false if the bracket is within Resolution, or if From failed.
+// between returns the next rate; false if the bracket is within resolution, or if From failed.
 func (k *Knee) between(held, failed *tried) (pace.Rate, bool) {
 	switch {
 	case held == nil:
 		return 0, false
 	case failed == nil:
 		return min(2*held.rate, k.To), held.rate < k.To
-	case float64(failed.rate) <= float64(held.rate)*(1+k.Resolution):
+	case float64(failed.rate) <= float64(held.rate)*(1+resolution):
 		return 0, false
 	}
 	// Three significant digits, for readable labels.
@@ -230,9 +232,6 @@ func (s *Spec) knee() (Knee, error) {
 	var err error
 	if k.Objectives, err = parseObjectives(spec.SLO); err != nil {
 		return k, manifest.BadField(in+"slo", err)
-	}
-	if k.Resolution, err = parseShare(spec.Resolution); err != nil {
-		return k, manifest.BadField(in+"resolution", err)
 	}
 	for i, rate := range []pace.Rate{k.From, k.To} {
 		if _, err := pace.Parse(rate.String()); err != nil {
@@ -315,13 +314,4 @@ func parseObjectives(text string) ([]stats.Objective, error) {
 		out = append(out, o)
 	}
 	return out, nil
-}
-
-func parseShare(text string) (float64, error) {
-	number, ok := strings.CutSuffix(text, "%")
-	v, err := strconv.ParseFloat(number, 64)
-	if !ok || err != nil || !(v > 0) || v > 100 {
-		return 0, fmt.Errorf("%q is not a percentage above 0, up to 100, such as 5%%", text)
-	}
-	return v / 100, nil
 }

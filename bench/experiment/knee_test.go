@@ -126,7 +126,7 @@ func p99(most time.Duration) stats.Objective {
 
 func searchOf(all map[string]server, objectives ...stats.Objective) *experiment.Knee {
 	return &experiment.Knee{
-		Objectives: objectives, From: 200, To: 4e5, Resolution: 0.05,
+		Objectives: objectives, From: 200, To: 4e5,
 		At: func(rate pace.Rate) (lab.Comparison, error) { return servers(float64(rate), all), nil },
 	}
 }

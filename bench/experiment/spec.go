@@ -69,7 +69,7 @@ type Spec struct {
 	Processes int `json:"processes,omitempty" flag:"processes,common" help:"processes that share the rounds (default: one a round)" min:"1"`
 	// Memory plays each cell of each round in its own process and reports its peak heap and resident memory (default: false).
 	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)"`
-	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, trace or all (default: none).
+	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block or all (default: none).
 	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …"`
 	// IgnoreHost omits steal and throttling from the verdicts, for tests on a busy machine; the results say so (default: false).
 	IgnoreHost bool `json:"ignoreHost,omitempty" flag:"ignore-host" help:"omit steal and throttling from verdicts, for tests (default false)"`
@@ -105,8 +105,6 @@ type KneeSearch struct {
 	// From is the lowest rate, in events per second (default: 1000).
 	From float64 `json:"from,omitempty" flag:"from" help:"lowest rate, in events per second (default 1000)" min:"1"`
 	To   float64 `json:"to,omitempty" flag:"to" help:"highest rate, in events per second (default 1000000)" min:"1"`
-	// Resolution is the share by which the rates on both sides of a knee may differ (default: 5%).
-	Resolution string `json:"resolution,omitempty" flag:"resolution" help:"most distance between held and failed rate (default 5%)"`
 }
 
 // Scale plays a storm, unpaced, at each value of a knob.
@@ -151,7 +149,6 @@ func (s Spec) withDefaults() Spec {
 		rounds, name = 3, "knee"
 		k := *s.Search.Knee
 		def(&k.SLO, "p99=1ms")
-		def(&k.Resolution, "5%")
 		k.From, k.To = cmp.Or(k.From, 1_000), cmp.Or(k.To, 1_000_000)
 		s.Duration.Duration = cmp.Or(s.Duration.Duration, time.Second)
 		s.Search = &Search{Knee: &k}

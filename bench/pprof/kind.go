@@ -19,11 +19,10 @@ const (
 	Allocs Kind = "allocs" // all allocations
 	Mutex  Kind = "mutex"  // holders of contended locks, and the time that other goroutines waited for them
 	Block  Kind = "block"  // time that goroutines wait for locks and channels, one sample per 10 µs
-	Trace  Kind = "trace"  // all scheduling events, for go tool trace
 )
 
 // Kinds returns all kinds, in the order of tables.
-func Kinds() []Kind { return []Kind{CPU, Heap, Allocs, Mutex, Block, Trace} }
+func Kinds() []Kind { return []Kind{CPU, Heap, Allocs, Mutex, Block} }
 
 // ErrKind is wrapped by the errors for unknown kinds.
 var ErrKind = errors.New("no such kind of profile")
@@ -47,12 +46,7 @@ func Parse(list string) ([]Kind, error) {
 }
 
 // FileName returns the name of a cell's file within [Dir]. Different cells have different names.
-func (k Kind) FileName(cell string) string {
-	if k == Trace {
-		return lab.FileName(cell) + ".trace"
-	}
-	return lab.FileName(cell) + "." + string(k) + ".pb.gz"
-}
+func (k Kind) FileName(cell string) string { return lab.FileName(cell) + "." + string(k) + ".pb.gz" }
 
 // Dir is the subfolder of a results folder with the profiles.
 const Dir = "profiles"

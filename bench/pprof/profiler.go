@@ -5,9 +5,8 @@
 //  2. A [Profiler] starts the requested kinds. After the cell it writes one file per
 //     kind. Profiling disturbs, so a profiled round yields no figures.
 //
-// Files have pprof's format; execution traces are for go tool trace. The comments of a file are
-// the cell's name and the number of plays. Only CPU and
-// goroutine profiles have labels: the runtime records none for memory and locks.
+// The comments of a file are the cell's name and the number of plays. Only CPU and goroutine profiles have labels: the
+// runtime records none for memory and locks. For an execution trace, ask the live page's server: /debug/pprof/trace.
 package pprof
 
 import (
@@ -42,9 +41,8 @@ type Profiler struct {
 // NewProfiler returns a profiler that writes the kinds into the [Dir] of a results
 // folder. The results folder must exist when a profile starts.
 func NewProfiler(results string, kinds []Kind) *Profiler {
-	// Kinds with a snapshot at the start begin before continuous ones, which would
-	// otherwise see its cost.
-	rank := map[Kind]int{Trace: 1, CPU: 2}
+	// Kinds with a snapshot at the start begin before the CPU profile, which would otherwise see its cost.
+	rank := map[Kind]int{CPU: 1}
 	kinds = slices.SortedStableFunc(slices.Values(kinds), func(a, b Kind) int { return rank[a] - rank[b] })
 	return &Profiler{dir: filepath.Join(results, Dir), kinds: kinds}
 }
@@ -55,7 +53,7 @@ func (p *Profiler) Do(ctx context.Context, family string, cell lab.Labels, f fun
 }
 
 // Start begins to profile a cell. A file sums up successive plays of its cell. The heap is that of the last
-// play, the trace that of the first.
+// play.
 //
 // stop ends the profiles and writes their files. Call it once. All kinds run at the same time and
 // measure each other's cost. For an exact profile, request only one kind.
@@ -78,17 +76,13 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 	}
 	var started []running
 	for _, k := range p.kinds {
-		if k == Trace && p.plays > 0 {
-			continue
-		}
-		stop, err := begin(k, p.path(k))
+		stop, err := begin(k)
 		if err != nil {
 			err = p.error(k, err)
 			for _, r := range slices.Backward(started) {
 				_, stopErr := r.stop()
 				err = errors.Join(err, stopErr)
 			}
-			_ = os.Remove(p.path(Trace)) // It may not have begun.
 			return nil, err
 		}
 		started = append(started, running{k, stop})
@@ -102,7 +96,7 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 			taken[i], errs[i] = r.stop()
 		}
 		for i, r := range started {
-			if errs[i] == nil && r.kind != Trace {
+			if errs[i] == nil {
 				errs[i] = p.save(r.kind, taken[i])
 			}
 			errs[i] = p.error(r.kind, errs[i])
@@ -110,8 +104,6 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 		return errors.Join(errs...)
 	}, nil
 }
-
-func (p *Profiler) path(k Kind) string { return filepath.Join(p.dir, k.FileName(p.cell)) }
 
 func (p *Profiler) error(k Kind, err error) error {
 	if err == nil {
@@ -134,5 +126,5 @@ func (p *Profiler) save(k Kind, taken *profile.Profile) error {
 	}
 	p.taken[k] = taken
 	taken.Comments = []string{"watchlab cell " + p.cell, "watchlab plays " + strconv.Itoa(plays)}
-	return lab.ReplaceFile(p.path(k), func(w io.Writer) error { return taken.Write(w) })
+	return lab.ReplaceFile(filepath.Join(p.dir, k.FileName(p.cell)), func(w io.Writer) error { return taken.Write(w) })
 }

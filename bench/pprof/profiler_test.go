@@ -150,13 +150,12 @@ func TestProfilerKinds(t *testing.T) {
 	}
 }
 
-// TestPlaysAccumulate: plays of a cell add up. The heap is that of the last one, the trace that of the first.
+// TestPlaysAccumulate: plays of a cell add up. The heap is that of the last one.
 func TestPlaysAccumulate(t *testing.T) {
 	dir := t.TempDir()
 	p := pprof.NewProfiler(dir, pprof.Kinds())
 	path := func(k pprof.Kind) string { return filepath.Join(dir, pprof.Dir, k.FileName("a")) }
-	var first os.FileInfo
-	for i, n := range []int{16 << 20, 8 << 20, 32 << 20} {
+	for _, n := range []int{16 << 20, 8 << 20, 32 << 20} {
 		stop, err := p.Start("a")
 		if err != nil {
 			t.Fatal(err)
@@ -166,15 +165,6 @@ func TestPlaysAccumulate(t *testing.T) {
 			t.Fatal(err)
 		}
 		runtime.KeepAlive(block)
-		trace, err := os.Stat(path(pprof.Trace))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i == 0 {
-			first = trace
-		} else if !os.SameFile(first, trace) {
-			t.Error("the trace is of another play")
-		}
 	}
 	if got := total(t, path(pprof.Allocs), "alloc_space", "allocate"); got < 56<<20 || got > 58<<20 {
 		t.Errorf("%d B allocated, want 56 MB, as sampled", got)
@@ -191,7 +181,7 @@ func TestPlaysAccumulate(t *testing.T) {
 
 func TestProfilerIsBusy(t *testing.T) {
 	dir := t.TempDir()
-	p := pprof.NewProfiler(dir, []pprof.Kind{pprof.Heap, pprof.CPU, pprof.Trace})
+	p := pprof.NewProfiler(dir, []pprof.Kind{pprof.Heap, pprof.CPU})
 	stop, err := p.Start("a")
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +197,7 @@ func TestProfilerIsBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(filepath.Join(dir, pprof.Dir))
-	if err != nil || len(entries) != 3 {
+	if err != nil || len(entries) != 2 {
 		t.Errorf("left: %v, %v", entries, err)
 	}
 	if stop, err = p.Start("b"); err != nil {
@@ -231,9 +221,9 @@ func TestProfilerWithoutFolder(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	for list, want := range map[string][]pprof.Kind{
-		"all":            pprof.Kinds(),
-		"cpu":            {pprof.CPU},
-		"trace, cpu,cpu": {pprof.Trace, pprof.CPU},
+		"all":           pprof.Kinds(),
+		"cpu":           {pprof.CPU},
+		"heap, cpu,cpu": {pprof.Heap, pprof.CPU},
 	} {
 		if got, err := pprof.Parse(list); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, %v", list, got, err)

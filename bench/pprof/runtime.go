@@ -2,12 +2,9 @@ package pprof
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/pprof"
-	"runtime/trace"
 	"slices"
 	"strings"
 	"time"
@@ -18,13 +15,11 @@ import (
 // blockRate is the waiting time per sample, in nanoseconds.
 const blockRate = 10_000
 
-// begin starts the profile of one kind. A trace goes into the file of that path.
-func begin(k Kind, path string) (stop func() (*profile.Profile, error), err error) {
+// begin starts the profile of one kind.
+func begin(k Kind) (stop func() (*profile.Profile, error), err error) {
 	switch k {
 	case CPU:
 		return beginCPU()
-	case Trace:
-		return beginTrace(path)
 	case Heap:
 		return func() (*profile.Profile, error) {
 			p, err := lookup(Heap)
@@ -53,21 +48,6 @@ func beginCPU() (func() (*profile.Profile, error), error) {
 	return func() (*profile.Profile, error) {
 		pprof.StopCPUProfile()
 		return profile.Parse(&buf)
-	}, nil
-}
-
-// beginTrace writes the file during the play: a trace does not fit in memory.
-func beginTrace(path string) (func() (*profile.Profile, error), error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := trace.Start(file); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %w", ErrBusy, err), file.Close(), os.Remove(path))
-	}
-	return func() (*profile.Profile, error) {
-		trace.Stop()
-		return nil, file.Close()
 	}, nil
 }
 

@@ -34,12 +34,12 @@ type reproduction struct {
 func newReproduce() *cobra.Command {
 	r := &reproduction{}
 	cmd := &cobra.Command{
-		Use:   "reproduce [NAME|FILE|FOLDER]...",
+		Use:   "reproduce [NAME|FILE]...",
 		Short: "Play experiments and judge their claims",
-		Long: `reproduce plays experiments that have a question and claims: built-in ones by name, files, or the files
-of a folder; without arguments all that are built in, some 40 minutes. A claim bounds the ratio of two
-cells. The answer is computed from the 95 % interval: confirmed, refuted, or not answered. The exit
-code does not depend on the answers.
+		Long: `reproduce plays experiments that have a question and claims: built-in ones by name, or files; without
+arguments all that are built in, some 40 minutes. A claim bounds the ratio of two cells. The answer
+is computed from the 95 % interval: confirmed, refuted, or not answered. The exit code does not
+depend on the answers.
 
 The results folder has the table of all claims and the results of each experiment.`,
 		Example: `  watchlab reproduce --list

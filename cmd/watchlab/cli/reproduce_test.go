@@ -29,7 +29,7 @@ claims:
 	return path
 }
 
-// TestReproduce: the files of a folder are played and judged, and a broken invariant ends nothing. A resumed
+// TestReproduce: files are played and judged, and a broken invariant ends nothing. A resumed
 // reproduction plays only what is not finished.
 func TestReproduce(t *testing.T) {
 	files, dir := t.TempDir(), filepath.Join(t.TempDir(), "deep", "out")
@@ -39,9 +39,8 @@ func TestReproduce(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q, stdout\n%s", code, errs, out)
 	}
 	before := content(t, filepath.Join(dir, "fast", "bench.txt"))
-	writeExperiment(t, files, "slow", "ring", 1e6)
-	writeExperiment(t, files, "worse", lossy, 1)
-	code, out, errs = call(t, "reproduce", files, "--resume", dir)
+	slow, worse := writeExperiment(t, files, "slow", "ring", 1e6), writeExperiment(t, files, "worse", lossy, 1)
+	code, out, errs = call(t, "reproduce", fast, slow, worse, "--resume", dir)
 	if code != exitInvalid || !strings.Contains(errs, "experiment 2/3: slow\n") || strings.Contains(errs, "fast") || !strings.Contains(errs, "lost") {
 		t.Errorf("exit code %d, stderr %q", code, errs)
 	}
@@ -58,7 +57,7 @@ func TestReproduce(t *testing.T) {
 		t.Errorf("the report lacks the claim:\n%s", report)
 	}
 	again := out
-	if code, out, _ = call(t, "reproduce", files, "--resume", dir); code != exitInvalid || out != again || !strings.Contains(out, "refuted") {
+	if code, out, _ = call(t, "reproduce", fast, slow, worse, "--resume", dir); code != exitInvalid || out != again || !strings.Contains(out, "refuted") {
 		t.Errorf("resumed:\n%s\nnot\n%s", out, again)
 	}
 }

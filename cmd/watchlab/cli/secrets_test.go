@@ -326,7 +326,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		"run": append(over(),
 			secretCall{args: with(with(g.shared(storm), telemetry...), "--out", g.to("run"), "--metrics-addr", "127.0.0.1:0")},
 			secretCall{args: with(with(g.shared(storm), refused...), "--out", g.to("refused"), "-o", "json")},
-			secretCall{args: with(g.shared(storm), "--out", g.to("profiled"), "--profile", "cpu,heap,trace", "--profile", "allocs")},
+			secretCall{args: with(g.shared(storm), "--out", g.to("profiled"), "--profile", "cpu,heap", "--profile", "allocs")},
 			secretCall{args: with(g.shared(storm), "--out", g.to("fresh"), "--memory")},
 			secretCall{args: []string{"--resume", g.to("run")}}, secretCall{args: []string{"--resume", g.in}},
 			secretCall{args: g.shared(torn)}, secretCall{args: []string{broken}}, secretCall{args: []string{"--experiment", kubeconfig}},
