@@ -58,6 +58,10 @@ func gainRow(r row, along chart.Axis) chart.Row {
 	if text[1] != chart.None {
 		line.Note += " (" + text[1] + ")"
 	}
+	tip := line.Note + ", " + r.verdict(0)
+	if r.throughput.Verdict.Status == lab.Noisy {
+		line.Note += ", noisy"
+	}
 	var s chart.Sample
 	g := r.gain()
 	switch {
@@ -67,7 +71,7 @@ func gainRow(r row, along chart.Axis) chart.Row {
 	case g.missing == "":
 		s = chart.Sample{Median: g.Ratio, Lo: g.Lo, Hi: g.Hi}
 	}
-	return chart.Interval(line, along, s, uncertain(g, r.throughput), line.Note+", "+r.verdict(0))
+	return chart.Interval(line, along, s, uncertain(g, r.throughput), tip)
 }
 
 // hollow explains the marks of [uncertain] figures.

@@ -60,7 +60,7 @@ func TestAnswer(t *testing.T) {
 		"all noisy": {
 			made(nil, 2, noisy),
 			"An informer on ring handles 2.0 times the events per CPU second of clientgo-informer.",
-			[]string{"baseline", `1\.80× .*`, `2\.00× .*`, `1\.60× .*`},
+			[]string{"baseline, noisy", `1\.80× .*`, `2\.00× .*`, `1\.60× .*`},
 		},
 		"baseline wins": {
 			made(nil, 0.5, lab.Verdict{}),
