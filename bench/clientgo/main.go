@@ -3,7 +3,7 @@
 // that minor (package player). All else that the programs contain is equal.
 //
 //	make versions
-//	go run . -baselines clientgo@0.33/realfifo,clientgo@0.37/realfifo-unlocked -storms rollout -rounds 6 -out DIR
+//	go run . -baselines clientgo@0.33/realfifo,clientgo@0.37/realfifo-unlocked -rounds 6 -out DIR
 package main
 
 import (
@@ -22,17 +22,20 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/clientgo/round"
 	"watchlab/bench/lab"
-	"watchlab/loadgen/storm"
 )
 
-const (
-	// list is the storm that has only an initial list.
-	list        = "list"
-	pods        = 5_000
-	listedPods  = 20_000
-	events      = 50_000 // of a round
-	programRoot = "../.."
-)
+// requests are the rounds by storm; list has only an initial list.
+var requests = []struct {
+	storm string
+	round.Request
+}{
+	{"rollout", round.Request{Storm: "rollout", Pods: 5_000, Events: 50_000}},
+	{"nodeloss", round.Request{Storm: "nodeloss", Pods: 5_000, Events: 50_000}},
+	{"hotkey", round.Request{Storm: "hotkey", Pods: 5_000, Events: 50_000}},
+	{"list", round.Request{Storm: "steady", Pods: 20_000}},
+}
+
+const programRoot = "../.."
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -43,11 +46,10 @@ func main() {
 
 func command(ctx context.Context) (code int) {
 	names := flag.String("baselines", "", "`names` of client-go's minors with their queues (default all of baseline.go)")
-	storms := flag.String("storms", "rollout,nodeloss,hotkey,list", "`profiles`, or list for the initial list")
 	rounds := flag.Int("rounds", 6, "interleaved rounds; below 4 no difference is testable")
 	out := flag.String("out", "", "results `folder` to create")
 	flag.Parse()
-	p, err := newPlan(*names, strings.Split(*storms, ","))
+	p, err := newPlan(*names)
 	switch {
 	case err != nil:
 	case *out == "":
@@ -79,29 +81,23 @@ type play struct {
 }
 
 // newPlan plans the comparisons. All baselines guarantee the order of each key; that is what is checked.
-func newPlan(names string, storms []string) (*plan, error) {
+func newPlan(names string) (*plan, error) {
 	all, err := baselinesOf(names)
 	if err != nil {
 		return nil, fmt.Errorf("-baselines: %w", err)
 	}
 	p := &plan{plays: map[string]play{}}
-	for _, name := range storms {
-		request := round.Request{Storm: name, Pods: pods, Events: events}
-		if name == list {
-			request = round.Request{Storm: "steady", Pods: listedPods}
-		} else if _, err := storm.NewProfile(name); err != nil {
-			return nil, fmt.Errorf("-storms: %w", err)
-		}
-		c := lab.Comparison{Family: "deltafifo", Title: "informers of client-go's minors, storm " + name}
+	for _, r := range requests {
+		c := lab.Comparison{Family: "deltafifo", Title: "informers of client-go's minors, storm " + r.storm}
 		for i, b := range all {
 			cl := lab.Cell{
 				Name:       "Informer",
-				Labels:     lab.Labels{{Key: "impl", Value: b.label()}, {Key: "storm", Value: name}, {Key: "rate", Value: lab.Unpaced}},
+				Labels:     lab.Labels{{Key: "impl", Value: b.label()}, {Key: "storm", Value: r.storm}, {Key: "rate", Value: lab.Unpaced}},
 				Guarantees: "order per key", Class: "order per key", Baseline: i == 0,
 				New: func() (lab.Workload, error) { return nil, errors.New("played by a program") },
 			}
 			c.Cells = append(c.Cells, cl)
-			p.plays[cl.BenchName()] = play{b, request}
+			p.plays[cl.BenchName()] = play{b, r.Request}
 		}
 		p.comparisons = append(p.comparisons, c)
 	}
