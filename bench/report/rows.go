@@ -178,8 +178,7 @@ func unequal(a, b *lab.CellResult) bool {
 const (
 	noBaseline = "no baseline"
 	notEqual   = "guarantees differ from the baseline's"
-	noFigures  = "no figures"
-	otherRate  = "set by the rate"
+	noFigures  = "no figures, or a set rate"
 	noCPU      = "has no CPU time"
 )
 
@@ -198,9 +197,8 @@ func (r row) against(unit string) against {
 	switch from, to := r.base.samples(unit), r.samples(unit); {
 	case unequal(r.base.throughput, r.throughput):
 		a.missing = notEqual
-	case unit == stats.UnitEventsPerSec && (r.paced() || r.base.paced()), unit == stats.UnitP99 && r.rate() != r.base.rate():
-		a.missing = otherRate
-	case len(from) == 0 || len(to) == 0:
+	case len(from) == 0 || len(to) == 0,
+		unit == stats.UnitEventsPerSec && (r.paced() || r.base.paced()), unit == stats.UnitP99 && r.rate() != r.base.rate():
 		a.missing = noFigures
 	default:
 		if a.Comparison = stats.Compare(from, to); math.IsNaN(a.Ratio) {

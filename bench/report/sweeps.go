@@ -101,9 +101,7 @@ func scalingTables(all []stats.Scaling) []*chart.Table {
 	var rows []row
 	points := map[float64]bool{}
 	for _, s := range all {
-		r := rowNamed(s.Cell, s.Impl)
-		r.throughput.Labels = r.throughput.Without(over)
-		rows = append(rows, r)
+		rows = append(rows, rowNamed(s.Cell, s.Impl))
 		for _, p := range s.Points {
 			points[p.N] = true
 		}
