@@ -145,47 +145,13 @@ func (f *fields) decode(b []byte, kind string) {
 	case bytes.HasPrefix(b, cborSelf):
 		_ = cborMode.Unmarshal(b, f)
 	case bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{")):
-		_ = f.decodeJSON(b)
+		_ = json.Unmarshal(b, f)
 	case manifest.CheckAliases(b) == nil:
 		_ = yaml.Unmarshal(b, f) // of an apply patch
 	}
 	if f.Kind == "Status" || strings.HasSuffix(f.Kind, "List") && f.Metadata.Name == "" {
 		f.Metadata.ResourceVersion = "" // of no object
 	}
-}
-
-// decodeJSON stops after the metadata: the rest of an object is long, and no part of it is needed.
-func (f *fields) decodeJSON(b []byte) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	if _, err := d.Token(); err != nil {
-		return err
-	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return err
-		}
-		var into any = &json.RawMessage{}
-		switch key {
-		case "kind":
-			into = &f.Kind
-		case "metadata":
-			into = &f.Metadata
-		case "dryRun":
-			into = &f.DryRun
-		case "preconditions":
-			into = &f.Preconditions
-		case "deleteOptions":
-			into = &f.Evicted
-		}
-		if err := d.Decode(into); err != nil {
-			return err
-		}
-		if key == "metadata" && f.Kind != "" && f.Kind != "Eviction" {
-			return nil
-		}
-	}
-	return nil
 }
 
 func (f *fields) decodeProtobuf(b []byte) {
