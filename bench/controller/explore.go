@@ -314,22 +314,15 @@ func misses(p *record.Play, watched []schema.GroupResource) []missed {
 
 // explore plays the plans that the play without faults suggests, until one fails each time or the budget is spent.
 func (r *runner) explore(ctx context.Context, program Program, round int) error {
-	of := faultless{program.Label, round}
-	failed := func(pl plan) (bool, error) {
-		play, err := r.play(ctx, program, pl, r.spec.Seed+int64(round)-1, round)
-		if err != nil {
-			return false, err
-		}
-		return play.Failed(), r.keep(play)
-	}
+	of := part{program.Label, round}
 	if r.faultless[of] == nil {
-		if _, err := failed(plan{name: PlanNone}); err != nil {
+		if _, err := r.planned(ctx, program, plan{name: PlanNone}, round); err != nil {
 			return err
 		}
 	}
 	began := time.Now()
 	// A second play without faults shows what differs by chance.
-	plans := slices.DeleteFunc(append([]plan{{name: PlanExplore + "-00"}}, r.suggested[of]...), func(p plan) bool {
+	plans := slices.DeleteFunc(append([]plan{{name: PlanExplore + "-00"}}, r.faultless[of].suggested...), func(p plan) bool {
 		// A program that runs elsewhere is not started again.
 		return r.spec.Attach && slices.ContainsFunc(p.faults, func(f fault.Spec) bool { return f.Ends() })
 	})
@@ -340,7 +333,7 @@ func (r *runner) explore(ctx context.Context, program Program, round int) error 
 			return nil
 		}
 		for again := 1; ; again++ {
-			if failed, err := failed(pl); err != nil || failed && again == repeats {
+			if failed, err := r.planned(ctx, program, pl, round); err != nil || failed && again == repeats {
 				return err
 			} else if !failed || len(pl.faults) == 0 {
 				break

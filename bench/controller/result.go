@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"encoding/json"
-	"math"
 	"strings"
 
 	"watchlab/bench/cell"
@@ -110,26 +108,7 @@ type Shrunk struct {
 type Compared struct {
 	Cell  string           `json:"cell"` // as in faults=none
 	Unit  string           `json:"unit"`
-	Stats stats.Comparison `json:"stats"`
+	Stats stats.Comparison `json:"stats"` // whose ratio is 0 where From is 0: JSON has no NaN
 	Lost  bool             `json:"lost"` // significantly worse than the baseline
 	Won   bool             `json:"won"`
-}
-
-// MarshalJSON implements [json.Marshaler]. JSON has no NaN: a ratio to 0 is 0.
-func (c Compared) MarshalJSON() ([]byte, error) {
-	type plain Compared
-	if math.IsNaN(c.Stats.Ratio) {
-		c.Stats.Ratio = 0
-	}
-	return json.Marshal(plain(c))
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (c *Compared) UnmarshalJSON(data []byte) error {
-	type plain Compared
-	err := json.Unmarshal(data, (*plain)(c))
-	if c.Stats.From == 0 {
-		c.Stats.Ratio = math.NaN()
-	}
-	return err
 }

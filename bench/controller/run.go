@@ -72,23 +72,27 @@ const (
 
 type runner struct {
 	Options
-	spec     Spec
-	prepared *prepared
-	seed     int64 // of prepared
-	result   *Result
-	// faultless are the outcomes of plays without faults, and suggested the plans that they suggest.
-	faultless map[faultless]*verdict.Outcome
-	suggested map[faultless][]plan
-	varied    map[faultless]bool // what differs by chance is known
-	n         int                // of the play
-	extra     int                // of them, of explore
-	most      int                // Shrinking of Progress
+	spec      Spec
+	prepared  *prepared
+	seed      int64 // of prepared
+	result    *Result
+	faultless map[part]*faultless
+	n         int // of the play
+	extra     int // of them, of explore
+	most      int // Shrinking of Progress
 }
 
-// faultless names a play without faults.
-type faultless struct {
+// part names the plays of a program in a round, which have one seed.
+type part struct {
 	program string
 	round   int
+}
+
+// faultless is a play without faults.
+type faultless struct {
+	*verdict.Outcome
+	suggested []plan
+	varied    bool // what differs by chance is known
 }
 
 // Run plays a Spec. Finished plays are in the results folder after each play. If ctx ends, the result has
@@ -106,7 +110,7 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[faultless]*verdict.Outcome{}, suggested: map[faultless][]plan{}, varied: map[faultless]bool{}, result: &Result{
+	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[part]*faultless{}, result: &Result{
 		Spec: spec.redacted(), Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
 	}}
 	for _, p := range spec.Programs {
@@ -132,17 +136,13 @@ func (r *runner) all(ctx context.Context) error {
 				slices.Reverse(programs)
 			}
 			for _, program := range programs {
+				var err error
 				if pl.name == PlanExplore {
-					if err := r.explore(ctx, program, round+1); err != nil {
-						return err
-					}
-					continue
+					err = r.explore(ctx, program, round+1)
+				} else {
+					_, err = r.planned(ctx, program, pl, round+1)
 				}
-				play, err := r.play(ctx, program, pl, r.spec.Seed+int64(round), round+1)
 				if err != nil {
-					return err
-				}
-				if err := r.keep(play); err != nil {
 					return err
 				}
 			}
@@ -154,15 +154,20 @@ func (r *runner) all(ctx context.Context) error {
 	return r.shrink(ctx)
 }
 
-// keep adds a play to the result.
-func (r *runner) keep(play *Play) error {
+// planned plays a plan, adds the play to the result, and reports whether it failed.
+func (r *runner) planned(ctx context.Context, program Program, pl plan, round int) (failed bool, err error) {
+	play, err := r.play(ctx, program, pl, round)
+	if err != nil {
+		return false, err
+	}
 	r.result.Plays = append(r.result.Plays, *play)
 	r.result.finish()
-	return r.save()
+	return play.Failed(), r.save()
 }
 
 // play plays and judges one play.
-func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64, round int) (*Play, error) {
+func (r *runner) play(ctx context.Context, program Program, pl plan, round int) (*Play, error) {
+	seed := r.spec.Seed + int64(round) - 1
 	if seed != r.seed {
 		var err error
 		if r.prepared, err = r.prepared.again(r.spec, seed); err != nil {
@@ -181,34 +186,37 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 		r.extra++
 	}
 	r.Progress(progress)
-	of := faultless{program.Label, round}
 	s := &session{
 		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.Dir, out.Folder),
-		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify, free: r.faultless[of],
+		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify,
+	}
+	of := part{program.Label, round}
+	free := r.faultless[of]
+	if free != nil {
+		s.free = free.Outcome
 	}
 	var err error
 	if out.Play, err = s.play(ctx); err != nil {
 		return nil, err
 	}
 	out.LoggedErrors = s.loggedErrors()
-	reactions := r.prepared.rules.Reactions(&out.Play)
-	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play))
-	switch free := r.faultless[of]; {
-	case len(pl.faults) == 0 && free != nil:
-		free.Vary(verdict.OutcomeOf(&out.Play))
-		r.varied[of] = true
+	reactions, violations := r.prepared.rules.Judge(&out.Play)
+	out.Verdicts = verdict.Judge(&out.Play, reactions, violations)
+	switch outcome := verdict.OutcomeOf(&out.Play); {
+	case len(pl.faults) == 0 && free == nil:
+		r.faultless[of] = &faultless{Outcome: outcome, suggested: explored(&out.Play)}
 	case len(pl.faults) == 0:
-		r.faultless[of], r.suggested[of] = verdict.OutcomeOf(&out.Play), explored(&out.Play)
+		free.Vary(outcome)
+		free.varied = true
 	case free != nil:
-		outcome := verdict.OutcomeOf(&out.Play)
-		diverged := verdict.Diverge(free, outcome)
-		if diverged.Failed && !r.varied[of] {
+		diverged := verdict.Diverge(free.Outcome, outcome)
+		if diverged.Failed && !free.varied {
 			// By chance, perhaps, as a password does. An interrupt shows at the next play.
-			_, _ = r.play(ctx, program, plan{name: PlanExplore + "-00"}, seed, round)
-			diverged = verdict.Diverge(free, outcome)
+			_, _ = r.play(ctx, program, plan{name: PlanExplore + "-00"}, round)
+			diverged = verdict.Diverge(free.Outcome, outcome)
 		}
-		out.Verdicts = append(out.Verdicts, diverged, verdict.Acted(free, outcome, &out.Play))
-		out.Verdicts = append(out.Verdicts, verdict.Wedge(free, outcome, &out.Play, out.Verdicts))
+		out.Verdicts = append(out.Verdicts, diverged, verdict.Acted(free.Outcome, outcome, &out.Play))
+		out.Verdicts = append(out.Verdicts, verdict.Wedge(free.Outcome, outcome, &out.Play, out.Verdicts))
 	}
 	verdict.Explain(&out.Play, out.Verdicts)
 	if err := out.summarise(reactions); err != nil {
@@ -242,7 +250,7 @@ func (r *runner) shrink(ctx context.Context) error {
 	out := &Shrunk{Plan: failed.Plan, Verdict: name}
 	program := r.spec.Programs[slices.Index(r.result.Programs, failed.Program)]
 	again := func(ctx context.Context, faults []fault.Spec) (bool, error) {
-		play, err := r.play(ctx, program, plan{fmt.Sprintf("shrink-%d", out.Plays+1), faults}, failed.Seed, failed.Round)
+		play, err := r.play(ctx, program, plan{fmt.Sprintf("shrink-%d", out.Plays+1), faults}, failed.Round)
 		if err != nil {
 			return false, err
 		}
@@ -331,6 +339,9 @@ func (o *Result) compare() {
 		}
 		s := stats.Compare(old, now).BestOf(len(cells))
 		out := Compared{Cell: "faults=" + c.plan, Unit: c.unit, Stats: s}
+		if s.From == 0 {
+			out.Stats.Ratio = 0
+		}
 		if s.Significant {
 			out.Lost, out.Won = s.To > s.From, s.To < s.From
 		}

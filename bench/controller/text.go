@@ -3,7 +3,6 @@ package controller
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -82,7 +81,7 @@ func (o *Result) outcome(who, program string) string {
 func (o *Result) difference() string {
 	var worse, better []string
 	for _, c := range o.Compared {
-		times := map[bool]string{true: "more than 0", false: chart.Ratio(c.Stats.Ratio)}[math.IsNaN(c.Stats.Ratio)]
+		times := map[bool]string{true: "more than 0", false: chart.Ratio(c.Stats.Ratio)}[c.Stats.From == 0]
 		text := fmt.Sprintf("%s %s (%s, %s)", times, Title(c.Unit), c.Cell, stats.PText(c.Stats.P))
 		switch {
 		case c.Lost:

@@ -231,7 +231,7 @@ func compareTable(o *controller.Result) *chart.Table {
 	t.Words("verdict", "test")
 	t.Labels = 1
 	for _, c := range o.Compared {
-		format, judgement := unitFormat(c.Unit), "no difference"
+		format, judgement, ratio := unitFormat(c.Unit), "no difference", chart.None
 		switch {
 		case c.Lost:
 			judgement = "worse"
@@ -240,8 +240,11 @@ func compareTable(o *controller.Result) *chart.Table {
 		case !c.Stats.Testable:
 			judgement = tooFew
 		}
+		if c.Stats.From != 0 {
+			ratio = chart.Times(c.Stats.Ratio)
+		}
 		t.Add(strings.TrimPrefix(c.Cell, "faults="), controller.Title(c.Unit), format(c.Stats.From), format(c.Stats.To),
-			chart.Times(c.Stats.Ratio), span(c.Stats), judgement, stats.PText(c.Stats.P))
+			ratio, span(c.Stats), judgement, stats.PText(c.Stats.P))
 	}
 	t.Legend = []string{"Medians of the rounds, and the 95 % confidence interval of their ratio. Less is better for all figures."}
 	return t

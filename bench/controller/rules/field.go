@@ -24,9 +24,6 @@ func holdAll(tests []fieldTest, o runtime.Object) bool {
 
 // contentOf returns an object's fields as in JSON. They may be shared and must not be changed.
 func contentOf(o runtime.Object) (map[string]any, error) {
-	if u, ok := o.(runtime.Unstructured); ok {
-		return u.UnstructuredContent(), nil
-	}
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 }
 

@@ -14,24 +14,6 @@ import (
 	"watchlab/bench/controller/record"
 )
 
-// Check returns the violations of the final state, rule by rule, by object. Before them come the events that
-// a rule with within expects to be answered in time and that were not, unless their target is gone or the
-// play ended before. An expression that fails is a violation, too.
-func (r *Rules) Check(p *record.Play) []Violation {
-	x := newIndex(p)
-	var out []Violation
-	for i := range r.rules {
-		if r.rules[i].within > 0 || r.rules[i].when != nil {
-			_, violations := x.react(&r.rules[i])
-			out = append(out, violations...)
-		}
-	}
-	for i := range r.nevers {
-		out = append(out, x.happened(&r.nevers[i])...)
-	}
-	return append(out, r.final(x)...)
-}
-
 // happened returns the events that must not come.
 func (x *index) happened(n *never) (out []Violation) {
 	for c := range record.Each(x.play.Changes) {
@@ -87,9 +69,6 @@ func (x *index) there(a *answer, c *record.Change) (record.ID, bool) {
 	}
 	return record.ID{}, false
 }
-
-// Unmet reports whether [Rules.Check] would find a final state that is not what a rule says.
-func (r *Rules) Unmet(p *record.Play) bool { return len(r.finals) > 0 && len(r.final(newIndex(p))) > 0 }
 
 func (r *Rules) final(x *index) (out []Violation) {
 	if len(r.finals) == 0 {

@@ -13,18 +13,26 @@ import (
 	"watchlab/bench/controller/record"
 )
 
-// Reactions returns the events that ask for an answer, rule by rule, in the order of the changes. An event
-// belongs to one reaction of each rule that it matches. An expression that fails matches nothing;
-// [Rules.Check] reports it. The cost is linear in changes and accesses, but for the search of an answer.
-func (r *Rules) Reactions(p *record.Play) []Reaction {
+// Judge returns the events that ask for an answer, rule by rule, in the order of the changes. An event belongs to one
+// reaction of each rule that it matches. The cost is linear in changes and accesses, but for the search of an answer.
+//
+// It also returns the violations, rule by rule: events that a rule with within expects to be answered in time and that were
+// not, unless their target is gone or the play ended before; events that must not come; and objects whose final state is
+// not what a rule says. An expression that fails matches nothing, and is a violation, too.
+func (r *Rules) Judge(p *record.Play) (reactions []Reaction, violations []Violation) {
 	x := newIndex(p)
-	var out []Reaction
 	for i := range r.rules {
-		reactions, _ := x.react(&r.rules[i])
-		out = append(out, reactions...)
+		re, late := x.react(&r.rules[i])
+		reactions, violations = append(reactions, re...), append(violations, late...)
 	}
-	return out
+	for i := range r.nevers {
+		violations = append(violations, x.happened(&r.nevers[i])...)
+	}
+	return reactions, append(violations, r.final(x)...)
 }
+
+// Unmet reports whether [Rules.Judge] would find a final state that is not what a rule says.
+func (r *Rules) Unmet(p *record.Play) bool { return len(r.finals) > 0 && len(r.final(newIndex(p))) > 0 }
 
 // react returns the reactions to a rule, and the violations of its limit and of its expression.
 func (x *index) react(r *rule) ([]Reaction, []Violation) {

@@ -50,7 +50,7 @@
 // latencies are lower bounds if the target has much traffic. If it has little, a write for
 // another reason may come much later; when and fields exclude events that ask for nothing.
 //
-// An event without an answer is no failure, except in a rule with within; see [Rules.Check].
+// An event without an answer is no failure, except in a rule with within; see [Rules.Judge].
 //
 // # What must not happen
 //

@@ -115,7 +115,6 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		r.Reactions(p)
-		r.Check(p)
+		r.Judge(p)
 	})
 }

@@ -60,7 +60,8 @@ func TestScripts(t *testing.T) {
 func outcome(r *Rules, p *record.Play) string {
 	var b strings.Builder
 	rule := ""
-	for _, re := range r.Reactions(p) {
+	reactions, violations := r.Judge(p)
+	for _, re := range reactions {
 		if re.Rule != rule {
 			rule = re.Rule
 			fmt.Fprintf(&b, "%s\n", rule)
@@ -79,7 +80,7 @@ func outcome(r *Rules, p *record.Play) string {
 			fmt.Fprintf(&b, ": %s %s %s after %v\n", a.Verb, resource, a.Key, re.Latency)
 		}
 	}
-	for _, v := range r.Check(p) {
+	for _, v := range violations {
 		fmt.Fprintf(&b, "violation: %s: %s: %s", v.Rule, v.Object, v.Text)
 		if v.Last != nil {
 			fmt.Fprintf(&b, "; last change: %v %s %s", v.Last.At, v.Last.Type, v.Last.ID())
