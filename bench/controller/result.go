@@ -109,6 +109,6 @@ type Compared struct {
 	Cell  string           `json:"cell"` // as in faults=none
 	Unit  string           `json:"unit"`
 	Stats stats.Comparison `json:"stats"` // whose ratio is 0 where From is 0: JSON has no NaN
-	Lost  bool             `json:"lost"` // significantly worse than the baseline
+	Lost  bool             `json:"lost"`  // significantly worse than the baseline
 	Won   bool             `json:"won"`
 }

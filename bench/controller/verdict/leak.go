@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"watchlab/bench/controller/record"
+	"watchlab/bench/lab"
 )
 
 // leastSamples is the number of samples in each part of a play that a judgement needs.
@@ -20,24 +21,16 @@ const leastSamples = 3
 // A process that was restarted, or that has too few samples, is not judged.
 func leak(p *record.Play) Verdict {
 	v := Verdict{Name: Leak}
-	clients := map[string][]record.Sample{}
-	var order []string
-	for _, s := range p.Samples {
-		if s.At < 0 {
-			continue
-		}
-		if _, ok := clients[s.Client]; !ok {
-			order = append(order, s.Client)
-		}
-		clients[s.Client] = append(clients[s.Client], s)
-	}
+	samples := slices.DeleteFunc(slices.Clone(p.Samples), func(s record.Sample) bool { return s.At < 0 })
+	processes := lab.GroupBy(samples, func(s record.Sample) string { return s.Client })
 	judged := 0
 	added := addedObjects(p)
-	for _, client := range order {
+	for _, samples := range processes {
+		client := samples[0].Client
 		if slices.ContainsFunc(p.Exits, func(e record.Exit) bool { return e.Client == client && e.At < p.End }) {
 			continue
 		}
-		parts := quarters(p, clients[client])
+		parts := quarters(p, samples)
 		if parts == nil {
 			continue
 		}
@@ -64,7 +57,7 @@ func leak(p *record.Play) Verdict {
 			}
 		}
 	}
-	v.Text = fmt.Sprintf("%d of %d processes judged", judged, len(order))
+	v.Text = fmt.Sprintf("%d of %d processes judged", judged, len(processes))
 	if judged == 0 {
 		v.Text += ": too few samples, or a restart"
 	}

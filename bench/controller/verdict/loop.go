@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller/record"
+	"watchlab/bench/lab"
 )
 
 // hotLoop: at the end of the play a client still writes one object again and again, without a cause: more than
@@ -24,59 +25,46 @@ func hotLoop(p *record.Play) Verdict {
 	v := Verdict{Name: HotLoop}
 	all, external := causes(p)
 	type object struct{ client, name string }
-	type run struct {
-		first, last time.Duration
-		n           int
-		useless     bool
-		object      record.ID
-	}
-	runs := map[object]*run{}
-	var order []object
-	useless, writes := 0, 0
+	var writes []*record.Access
+	useless, loops := 0, 0
 	for a := range record.Each(p.Arrivals()) {
 		if !a.Writes() || a.Background() || a.Code >= 300 || a.Verb == "create" {
 			continue
 		}
-		writes++
+		writes = append(writes, a)
 		if a.Unchanged {
 			useless++
 		}
-		k := object{a.Client, name(a)}
-		r := runs[k]
-		if r == nil {
-			r = &run{object: a.ID()}
-			runs[k] = r
-			order = append(order, k)
-		}
-		list := external
-		if a.Unchanged {
-			list = all
-		}
-		if r.n == 0 || r.useless != a.Unchanged || a.At-r.last > maxPause || between(list, r.last, a.At) {
-			r.n, r.first, r.useless = 0, a.At, a.Unchanged
-		}
-		r.n++
-		r.last = a.At
 	}
-	loops := 0
-	for _, k := range order {
-		r := runs[k]
+	for _, set := range lab.GroupBy(writes, func(a *record.Access) object { return object{a.Client, name(a)} }) {
+		last, first, n := set[0], set[0], 0 // n writes from first to last in a row
+		for _, a := range set {
+			list := external
+			if a.Unchanged {
+				list = all
+			}
+			if last.Unchanged != a.Unchanged || a.At-last.At > maxPause || between(list, last.At, a.At) {
+				first, n = a, 0
+			}
+			n++
+			last = a
+		}
 		most, what := maxRestless, "back and forth"
-		if r.useless {
+		if last.Unchanged {
 			most, what = maxUseless, "without a change"
 		}
-		if r.n <= most || p.End-r.last > maxPause {
+		if n <= most || p.End-last.At > maxPause {
 			continue
 		}
 		loops++
 		v.Failed = true
-		if !r.useless {
-			what += changing(p, r.object, r.last)
+		if !last.Unchanged {
+			what += changing(p, last.ID(), last.At)
 		}
-		v.show(r.first, fmt.Sprintf("%s wrote %s %d times in a row, %s, in %.1f s, and nothing else happened",
-			k.client, k.name, r.n, what, (r.last-r.first).Seconds()))
+		v.show(first.At, fmt.Sprintf("%s wrote %s %d times in a row, %s, in %.1f s, and nothing else happened",
+			last.Client, name(last), n, what, (last.At-first.At).Seconds()))
 	}
-	v.Text = fmt.Sprintf("%d of %d writes changed nothing; objects written in a loop: %d", useless, writes, loops)
+	v.Text = fmt.Sprintf("%d of %d writes changed nothing; objects written in a loop: %d", useless, len(writes), loops)
 	return v
 }
 

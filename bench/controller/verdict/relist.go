@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"watchlab/bench/controller/record"
+	"watchlab/bench/lab"
 	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/fault"
 )
@@ -24,32 +25,30 @@ func relists(p *record.Play) Verdict {
 	v := Verdict{Name: Relists}
 	faults, hits := strikes(p)
 	retries := int(2 * refusing(p).Seconds())
-	counts := map[watched]*watching{}
-	var order []watched
-	for a := range record.Each(p.Accesses) {
-		if !a.State && a.Verb != "watch" {
-			continue
-		}
-		k := watched{a.Client, a.Resource.GroupResource(), a.Key}
-		c := counts[k]
-		if c == nil {
-			c = &watching{}
-			counts[k] = c
-			order = append(order, k)
-		}
-		c.add(p, a)
-	}
+	watchedBy := func(a *record.Access) watched { return watched{a.Client, a.Resource.GroupResource(), a.Key} }
 	total := 0
-	for _, k := range order {
-		c := counts[k]
-		if len(c.open) == 0 {
+	for _, set := range lab.GroupBy(slices.Collect(record.Each(p.Accesses)), watchedBy) {
+		var open []edge
+		var bytes int64
+		var last time.Duration
+		n := 0
+		for _, a := range set {
+			if a.Verb == "watch" && a.Code < 300 {
+				open = append(open, edge{a.At, 1}, edge{a.At + a.Took, -1})
+			}
+			if a.State && a.At >= 0 && !starts(p, a) {
+				n, bytes, last = n+1, bytes+a.Out, max(last, a.At)
+			}
+		}
+		if len(open) == 0 {
 			continue
 		}
-		total += c.relists
+		total += n
+		k := watchedBy(set[0])
 		hits := faults[k.resource.Resource]
-		if most := (maxRelists*(hits+1) + retries) * c.atOnce(); c.relists > most {
+		if most := (maxRelists*(hits+1) + retries) * atOnce(open); n > most {
 			v.Failed = true
-			v.show(c.last, fmt.Sprintf("%s asked %d times for all %s (%.1f MB); faults that hit them: %d", k.client, c.relists, k, float64(c.bytes)/1e6, hits))
+			v.show(last, fmt.Sprintf("%s asked %d times for all %s (%.1f MB); faults that hit them: %d", k.client, n, k, float64(bytes)/1e6, hits))
 		}
 	}
 	v.Text = fmt.Sprintf("lists or watches with the initial state during the play: %d; faults: %d", total, hits)
@@ -112,36 +111,17 @@ func (w watched) String() string {
 	return w.resource.String() + " of " + strings.TrimSuffix(w.key, "/")
 }
 
-// watching counts the requests for the initial state of what a client watches.
-type watching struct {
-	relists int
-	bytes   int64
-	last    time.Duration
-	open    []edge // of its watches
-}
-
 // edge is the begin of a watch (+1) or its end (-1).
 type edge struct {
 	at time.Duration
 	by int
 }
 
-func (c *watching) add(p *record.Play, a *record.Access) {
-	if a.Verb == "watch" && a.Code < 300 {
-		c.open = append(c.open, edge{a.At, 1}, edge{a.At + a.Took, -1})
-	}
-	if a.State && a.At >= 0 && !starts(p, a) {
-		c.relists++
-		c.bytes += a.Out
-		c.last = max(c.last, a.At)
-	}
-}
-
 // atOnce is the largest number of watches that were open at a time.
-func (c *watching) atOnce() int {
-	slices.SortFunc(c.open, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+func atOnce(open []edge) int {
+	slices.SortFunc(open, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
 	n, most := 0, 1
-	for _, e := range c.open {
+	for _, e := range open {
 		n += e.by
 		most = max(most, n)
 	}
