@@ -43,13 +43,9 @@ func (x *index) there(a *answer, c *record.Change) (record.ID, bool) {
 	if m == nil {
 		return record.ID{}, false
 	}
-	var all []owner
-	switch a.relation {
-	case itsOwner:
-		all = x.controller(m)
-	case ownsIt:
-		all = x.owners(m)
-	default:
+	all := x.related(a, m)
+	if a.relation == sameName {
+		all = nil
 		for k := range x.objects {
 			if a.resource.matches(k.Resource) && (k.Key == c.Key || k.Key == m.GetName() || c.Key == strings.TrimPrefix(k.Key, m.GetNamespace()+"/")) {
 				all = append(all, owner{ID: k})
@@ -59,7 +55,7 @@ func (x *index) there(a *answer, c *record.Change) (record.ID, bool) {
 	for _, o := range all {
 		changes := x.objects[o.ID]
 		i := sort.Search(len(changes), func(i int) bool { return x.play.Changes[changes[i]].At > c.At })
-		if a.resource != "" && !a.resource.matches(o.Resource) || i == 0 {
+		if i == 0 {
 			continue
 		}
 		last := &x.play.Changes[changes[i-1]]

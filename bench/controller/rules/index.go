@@ -128,15 +128,17 @@ func (x *index) owner(m metav1.Object, ref *metav1.OwnerReference) owner {
 	return owner{record.ID{Resource: resource.GroupResource(), Key: storm.ObjectKey(m.GetNamespace(), ref.Name)}, ref.UID}
 }
 
-// controller returns the owners of expect: the controller, or each direct owner if none is one.
-func (x *index) controller(m metav1.Object) []owner {
+// related returns the owners that an answer asks for: those of its resource, or the controller, or each direct owner if none
+// is one.
+func (x *index) related(a *answer, m metav1.Object) (out []owner) {
+	if a.relation == ownsIt {
+		return slices.DeleteFunc(x.owners(m), func(o owner) bool { return !a.resource.matches(o.Resource) })
+	}
 	if ref := metav1.GetControllerOfNoCopy(m); ref != nil {
 		return []owner{x.owner(m, ref)}
 	}
-	var out []owner
-	refs := m.GetOwnerReferences()
-	for i := range refs {
-		out = append(out, x.owner(m, &refs[i]))
+	for _, ref := range m.GetOwnerReferences() {
+		out = append(out, x.owner(m, &ref))
 	}
 	return out
 }

@@ -134,15 +134,15 @@ func (r *rule) counts(client string) bool {
 	return slices.Contains(r.by, controllers)
 }
 
-// target finds the writes that a form of expect asks for. Its lists hold the writes by arrival.
+// target finds the writes that a form of expect asks for, by what an event and a write share: the object that is written,
+// the UID of its owner, or its name. The lists hold the writes by arrival.
 type target struct {
 	*answer
-	x       *index
-	objects map[record.ID][]int32 // of itself, itsOwner and ownsIt
-	values  map[value][]int32     // of itOwns (UIDs) and sameName
+	x      *index
+	writes map[any][]int32 // by record.ID, types.UID or value
 }
 
-// value is a name or a UID that an event and a write share.
+// value is a name that an event and a write share.
 type value struct {
 	text, namespace string
 }
@@ -151,28 +151,26 @@ type value struct {
 const anywhere = "*"
 
 func (x *index) target(a *answer) *target {
-	t := &target{answer: a, x: x, objects: map[record.ID][]int32{}, values: map[value][]int32{}}
+	t := &target{answer: a, x: x, writes: map[any][]int32{}}
 	for _, i := range x.writes {
 		w := &x.play.Accesses[i]
 		k := w.ID()
 		if !a.asksFor(w) || !a.resource.matches(k.Resource) {
 			continue
 		}
-		namespace, name, _ := cache.SplitMetaNamespaceKey(k.Key)
-		switch a.relation {
-		case itself, itsOwner, ownsIt:
-			t.objects[k] = append(t.objects[k], i)
+		add := func(shared any) { t.writes[shared] = append(t.writes[shared], i) }
+		switch namespace, name, _ := cache.SplitMetaNamespaceKey(k.Key); a.relation {
 		case sameName:
-			for _, v := range []value{{name, namespace}, {name, anywhere}} {
-				t.values[v] = append(t.values[v], i)
-			}
+			add(value{name, namespace})
+			add(value{name, anywhere})
 		case itOwns:
 			if m := x.at(k, w.At+w.Took); m != nil {
 				for _, o := range x.owners(m) {
-					v := value{text: string(o.uid)}
-					t.values[v] = append(t.values[v], i)
+					add(o.uid)
 				}
 			}
+		default:
+			add(k)
 		}
 	}
 	return t
@@ -194,44 +192,32 @@ func (a *answer) asksFor(w *record.Access) bool {
 // find returns the first write that answers an event; whether the event has a target at all, and whether
 // that still exists in the end.
 func (t *target) find(c *record.Change, object metav1.Object) (first *record.Access, exists, alive bool) {
-	look := func(list []int32) {
-		accesses := t.x.play.Accesses
+	look := func(shared any, lives bool) {
+		exists, alive = true, alive || lives
+		accesses, list := t.x.play.Accesses, t.writes[shared]
 		n := sort.Search(len(list), func(i int) bool { return accesses[list[i]].At >= c.At })
 		if n < len(list) && (first == nil || accesses[list[n]].At < first.At) {
 			first = &accesses[list[n]]
 		}
 	}
-	one := func(k record.ID) {
-		exists, alive = true, alive || !t.x.gone(k)
-		look(t.objects[k])
-	}
 	k := c.ID()
-	namespace, name, _ := cache.SplitMetaNamespaceKey(k.Key)
-	switch t.relation {
+	switch namespace, name, _ := cache.SplitMetaNamespaceKey(k.Key); t.relation {
 	case itself:
-		one(k)
-	case itsOwner:
-		for _, o := range t.x.controller(object) {
-			one(o.ID)
-		}
-	case ownsIt:
-		for _, o := range t.x.owners(object) {
-			if t.resource.matches(o.Resource) {
-				one(o.ID)
-			}
+		look(k, !t.x.gone(k))
+	case itsOwner, ownsIt:
+		for _, o := range t.x.related(t.answer, object) {
+			look(o.ID, !t.x.gone(o.ID))
 		}
 	case itOwns:
 		if uid := object.GetUID(); uid != "" {
-			exists, alive = true, !t.x.gone(k)
-			look(t.values[value{text: string(uid)}])
+			look(uid, !t.x.gone(k))
 		}
 	case sameName:
-		exists, alive = true, true
 		if namespace == "" {
-			look(t.values[value{name, anywhere}])
+			look(value{name, anywhere}, true)
 		} else {
-			look(t.values[value{name, namespace}])
-			look(t.values[value{text: name}])
+			look(value{name, namespace}, true)
+			look(value{text: name}, true)
 		}
 	}
 	return first, exists, alive
