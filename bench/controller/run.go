@@ -72,7 +72,8 @@ const (
 
 type runner struct {
 	Options
-	spec      Spec
+	given     Spec // as the caller gave it
+	spec      Spec // with the defaults
 	prepared  *prepared
 	seed      int64 // of prepared
 	result    *Result
@@ -101,6 +102,7 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
+	given := spec
 	spec = spec.complete()
 	if spec.Attach {
 		spec.Programs = []Program{{Label: New}}
@@ -110,7 +112,7 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[part]*faultless{}, result: &Result{
+	r := &runner{Options: opts, given: given, spec: spec, prepared: ready, seed: spec.Seed, faultless: map[part]*faultless{}, result: &Result{
 		Spec: spec.redacted(), Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
 	}}
 	for _, p := range spec.Programs {
@@ -293,7 +295,7 @@ func (r *runner) shrink(ctx context.Context) error {
 	for _, f := range smallest {
 		out.Faults = append(out.Faults, f.String())
 	}
-	out.Command = lab.Redact(r.spec.command(program, out.Faults, failed.Seed))
+	out.Command = lab.Redact(r.given.command(program, out.Faults, failed.Seed))
 	r.result.Shrunk = out
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"watchlab/bench/chart"
-	"watchlab/bench/controller/server"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
@@ -109,22 +108,9 @@ func (o *Result) Missing() string {
 	return "Interrupted: later plays are missing."
 }
 
-// command returns the command line that plays a fault plan of the Spec again, without the comparison.
+// command returns the command line that plays a fault plan of a Spec, as it was given, again, without the comparison.
 func (s Spec) command(program Program, faults []string, seed int64) string {
-	s.Plans, s.Seed, s.Rounds = []string{cmp.Or(strings.Join(faults, "; "), PlanNone)}, seed, 0
-	if s.Speed == 1 {
-		s.Speed = 0
-	}
-	if s.Server == server.Simulated {
-		s.Server = ""
-	}
-	if s.Replicas == 1 {
-		s.Replicas = 0
-	}
-	s.Budget.Duration = 0
-	if s.Settle.Duration == defaultSettle {
-		s.Settle.Duration = 0
-	}
+	s.Plans, s.Seed, s.Rounds, s.Budget.Duration = []string{cmp.Or(strings.Join(faults, "; "), PlanNone)}, seed, 0, 0
 	args := append([]string{"watchlab", "controller"}, experiment.Arguments(&s)...)
 	if !s.Attach {
 		args = slices.Concat(args, []string{"--"}, program.Command)
