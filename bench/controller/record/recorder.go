@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"cmp"
 	"io"
 	"net/http"
@@ -150,21 +151,23 @@ func (r *Recorder) Wrap(next http.Handler) http.Handler {
 		f := r.begin(access, w)
 		// A handler that aborts the answer panics.
 		defer r.end(f, req)
-		if f.body != nil {
-			copied := *req // A handler must not change its request.
-			f.body.ReadCloser = req.Body
-			copied.Body = f.body
+		if f.changes() {
+			f.body, _ = io.ReadAll(io.LimitReader(req.Body, maxBody)) // The handler meets the error, too.
+			copied := *req                                            // It must not change its request.
+			copied.Body = readCloser{io.MultiReader(bytes.NewReader(f.body), req.Body), req.Body}
 			req = &copied
 		}
 		next.ServeHTTP(f, req)
 	})
 }
 
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
 func (r *Recorder) begin(access Access, w http.ResponseWriter) *flight {
 	f := &flight{ResponseWriter: w, Access: access}
-	if f.changes() {
-		f.body = &body{}
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if f.Verb == "watch" {
@@ -182,8 +185,8 @@ func (r *Recorder) end(f *flight, req *http.Request) {
 	f.Took = time.Since(r.base) - f.At
 	f.Code, f.Out = int(f.code.Load()), f.out.Load() // An aborted answer has no code if nothing was written.
 	r.mu.Unlock()
-	if f.body != nil {
-		f.In = max(f.In, req.ContentLength)
+	if f.changes() {
+		f.In = max(int64(len(f.body)), req.ContentLength)
 		f.read(req.Header.Get("Content-Type"))
 	}
 	r.mu.Lock()
@@ -275,8 +278,7 @@ func (r *Recorder) Activity() Activity[time.Time] {
 }
 
 // Result returns the accesses so far in order of their end, and the changes in order of Observe. An open watch
-// counts with its length so far. A change without a client, as a watch of a real server has it, is that of the
-// access which its version answered. Changes share their objects with the server.
+// counts with its length so far. Changes share their objects with the server.
 func (r *Recorder) Result() ([]Access, []Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -295,27 +297,11 @@ func (r *Recorder) Result() ([]Access, []Change) {
 		return cmp.Or(cmp.Compare(a.At+a.Took, b.At+b.Took), cmp.Compare(a.At, b.At))
 	})
 	changes := slices.Clone(r.changes)
-	authors := map[written]string{}
-	for i := range accesses {
-		if a := &accesses[i]; a.Version > 0 && a.Writes() && !a.Unchanged {
-			authors[written{a.Resource.GroupResource(), a.Version}] = a.Client
-		}
-	}
 	for i := range changes {
-		c := &changes[i]
-		c.At -= r.zero
-		c.Intended -= r.zero
-		if c.By == "" {
-			c.By = authors[written{c.Resource.GroupResource(), c.Version}]
-		}
+		changes[i].At -= r.zero
+		changes[i].Intended -= r.zero
 	}
 	return accesses, changes
-}
-
-// written names a change.
-type written struct {
-	resource schema.GroupResource
-	version  uint64
 }
 
 // flight is an access in progress, and the ResponseWriter of its handler. Handlers write from one goroutine
@@ -326,7 +312,7 @@ type flight struct {
 	known  uint64 // newest version of the object at the arrival
 	code   atomic.Int32
 	out    atomic.Int64
-	body   *body  // of a write
+	body   []byte // of a write, up to maxBody
 	answer []byte // of a write
 }
 
@@ -354,35 +340,8 @@ func (f *flight) Write(b []byte) (int, error) {
 	f.code.CompareAndSwap(0, http.StatusOK)
 	n, err := f.ResponseWriter.Write(b)
 	f.out.Add(int64(n))
-	if f.body != nil && len(f.answer)+len(b) <= maxBody {
+	if f.changes() && len(f.answer)+len(b) <= maxBody {
 		f.answer = append(f.answer, b...)
 	}
 	return n, err
-}
-
-// body is the body of a request. A proxy's transport may read on after the handler has returned.
-type body struct {
-	io.ReadCloser
-
-	mu     sync.Mutex // guards the fields below
-	n      int64
-	buffer []byte
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.n += int64(n)
-	if len(b.buffer)+n <= maxBody {
-		b.buffer = append(b.buffer, p[:n]...)
-	}
-	return n, err
-}
-
-// content returns what was read so far, and its length.
-func (b *body) content() ([]byte, int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.buffer), b.n
 }

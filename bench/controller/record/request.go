@@ -3,9 +3,7 @@ package record
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -53,16 +51,14 @@ func parse(req *http.Request) (a Access, ok bool) {
 
 // read reads the bodies of a write.
 func (f *flight) read(contentType string) {
-	sent, n := f.body.content()
-	f.In = max(f.In, n)
 	var named fields
 	switch {
 	case strings.HasPrefix(contentType, "application/json-patch+json"):
-		f.Based = versionOfPatch(sent)
+		f.Based = versionOfPatch(f.body)
 	case f.Verb == "delete" || f.Verb == "deletecollection":
-		named.decode(sent, "DeleteOptions")
+		named.decode(f.body, "DeleteOptions")
 	default:
-		named.decode(sent, "")
+		named.decode(f.body, "")
 	}
 	if options := named.options(); options != nil {
 		f.DryRun = f.DryRun || len(options.DryRun) > 0
@@ -74,7 +70,7 @@ func (f *flight) read(contentType string) {
 	}
 	var answered fields
 	if f.Code >= http.StatusOK && f.Code < 300 && f.Verb != "deletecollection" {
-		answered.decode(unzip(f.answer, f.Header().Get("Content-Encoding")), "")
+		answered.decode(f.answer, "")
 	}
 	f.Version = number(answered.Metadata.ResourceVersion)
 	if f.Verb == "create" && f.Subresource == "" {
@@ -87,19 +83,6 @@ func (f *flight) read(contentType string) {
 func number(version string) uint64 {
 	n, _ := strconv.ParseUint(version, 10, 64)
 	return n
-}
-
-// unzip returns the body of an answer. A real server compresses long ones.
-func unzip(b []byte, encoding string) []byte {
-	if encoding != "gzip" {
-		return b
-	}
-	z, err := gzip.NewReader(bytes.NewReader(b))
-	if err != nil {
-		return nil
-	}
-	out, _ := io.ReadAll(io.LimitReader(z, maxBody)) // a part of it does not parse
-	return out
 }
 
 // fields are those of an object, of DeleteOptions and of an Eviction that say what a write is based on.
