@@ -131,28 +131,26 @@ func parseGrowth(text string, least int) (g growth, err error) {
 	return g, nil
 }
 
-// Validate checks all but the files. The error is a [*manifest.Error].
-func (s Sizing) Validate() error {
-	if len(s.Command) == 0 {
-		return manifest.Bad("command", "no program is given (watchlab size -- ./my-controller)")
-	}
-	seen := map[string]bool{}
+// growths reads Grow and At. The error is a [*manifest.Error].
+func (s Sizing) growths() (grow, at []growth, err error) {
 	for _, text := range s.Grow {
 		g, err := parseGrowth(text, 2)
-		if err == nil && seen[g.resource] {
+		if err == nil && slices.ContainsFunc(grow, func(other growth) bool { return other.resource == g.resource }) {
 			err = fmt.Errorf("%s is given twice", g.resource)
 		}
 		if err != nil {
-			return manifest.BadField("grow", err)
+			return nil, nil, manifest.BadField("grow", err)
 		}
-		seen[g.resource] = true
+		grow = append(grow, g)
 	}
 	for _, text := range s.At {
-		if _, err := parseGrowth(text, 1); err != nil {
-			return manifest.BadField("at", err)
+		g, err := parseGrowth(text, 1)
+		if err != nil {
+			return nil, nil, manifest.BadField("at", err)
 		}
+		at = append(at, g)
 	}
-	return s.spec(defaultTiming).Validate()
+	return grow, at, nil
 }
 
 // spec is that of a session. Its faults begin when the program rests.
@@ -178,23 +176,27 @@ type sizer struct {
 // the first list, at rest, while it lists again and after a restart, its CPU time, and what it requests. It fits linear
 // laws to them. If ctx ends, the result has the points so far. The error of bad input is a [*manifest.Error].
 func Size(ctx context.Context, s Sizing, opts Options) (*Sized, error) {
-	if err := s.Validate(); err != nil {
+	if len(s.Command) == 0 {
+		return nil, manifest.Bad("command", "no program is given (watchlab size -- ./my-controller)")
+	}
+	grow, at, err := s.growths()
+	if err := cmp.Or(err, s.spec(defaultTiming).Validate()); err != nil {
 		return nil, err
 	}
 	opts = opts.complete()
 	opts.timing = cmp.Or(opts.timing, defaultTiming)
 	s.Rounds, s.Settle.Duration = cmp.Or(s.Rounds, 2), cmp.Or(s.Settle.Duration, time.Minute)
 	r := &sizer{Options: opts, spec: s.spec(opts.timing), copied: map[string]manifest.Object{}}
-	var err error
 	if r.prepared, err = opts.prepare(ctx, r.spec); err != nil {
 		return nil, err
 	}
 	if err := r.templates(); err != nil {
 		return nil, err
 	}
-	grown, err := r.named(s.Grow)
-	if err != nil {
-		return nil, err
+	for i, g := range grow {
+		if grow[i].resource = r.resource(g.resource); grow[i].resource == "" {
+			return nil, manifest.Bad("grow", "%s: no object to copy; --manifest can have one", g.resource)
+		}
 	}
 	if err := lab.MakeDir(r.Dir); err != nil {
 		return nil, err
@@ -202,7 +204,7 @@ func Size(ctx context.Context, s Sizing, opts Options) (*Sized, error) {
 	redacted := s
 	redacted.Command, redacted.Manifests = lab.RedactAll(s.Command), lab.RedactAll(s.Manifests)
 	r.result = &Sized{Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args), Sizing: redacted}
-	err = r.all(ctx, s, grown)
+	err = r.all(ctx, s.Rounds, grow, at)
 	if ctx.Err() != nil {
 		r.result.Interrupted, err = true, nil
 	} else if err != nil && len(r.result.Points) == 0 {
@@ -250,19 +252,6 @@ func (r *sizer) resource(name string) string {
 	return ""
 }
 
-// named are the growths of Grow.
-func (r *sizer) named(texts []string) (grown []growth, err error) {
-	for _, text := range texts {
-		g, _ := parseGrowth(text, 2) // Validate has read it.
-		name := g.resource
-		if g.resource = r.resource(name); g.resource == "" {
-			return nil, manifest.Bad("grow", "%s: no object to copy; --manifest can have one", name)
-		}
-		grown = append(grown, g)
-	}
-	return grown, nil
-}
-
 // listed are the growths of all that the program lists.
 func (r *sizer) listed(ctx context.Context) (grown []growth, err error) {
 	r.Progress(Progress{Play: 1, Plays: 1, Name: "what it lists", Point: true})
@@ -295,7 +284,7 @@ func (r *sizer) listed(ctx context.Context) (grown []growth, err error) {
 }
 
 // all measures all points of all rounds.
-func (r *sizer) all(ctx context.Context, s Sizing, grown []growth) (err error) {
+func (r *sizer) all(ctx context.Context, rounds int, grown, at []growth) (err error) {
 	if len(grown) == 0 {
 		if grown, err = r.listed(ctx); err != nil {
 			return err
@@ -304,23 +293,22 @@ func (r *sizer) all(ctx context.Context, s Sizing, grown []growth) (err error) {
 	r.result.AtCounts = map[string]int{}
 	for _, g := range grown {
 		r.result.Resources = append(r.result.Resources, g.resource)
-		if len(s.At) == 0 {
+		if len(at) == 0 {
 			r.result.AtCounts[g.resource] = g.counts[len(g.counts)-1]
 		}
 	}
-	for _, text := range s.At {
-		at, _ := parseGrowth(text, 1) // Validate has read it.
-		resource := r.resource(at.resource)
+	for _, g := range at {
+		resource := r.resource(g.resource)
 		if !slices.Contains(r.result.Resources, resource) {
-			return manifest.Bad("at", "%s does not grow", at.resource)
+			return manifest.Bad("at", "%s does not grow", g.resource)
 		}
-		r.result.AtCounts[resource] = at.counts[0]
+		r.result.AtCounts[resource] = g.counts[0]
 	}
 	plan := countsOf(grown)
-	for round := range s.Rounds {
+	for round := range rounds {
 		for i, counts := range plan {
 			name := fmt.Sprintf("%s/round=%d", countText(counts), round+1)
-			r.Progress(Progress{Play: round*len(plan) + i + 1, Plays: s.Rounds * len(plan), Name: name, Point: true})
+			r.Progress(Progress{Play: round*len(plan) + i + 1, Plays: rounds * len(plan), Name: name, Point: true})
 			p, err := r.point(ctx, counts)
 			if err != nil {
 				return err
