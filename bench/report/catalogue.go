@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"watchlab/bench/chart"
 	"watchlab/impls"
 	"watchlab/impls/decode"
@@ -154,13 +156,11 @@ func Storm(w io.Writer, p *storm.Profile, g *storm.Generator) error {
 	for s := range g.Initial {
 		initial[s.Stream]++
 	}
-	kinds := []storm.Kind{storm.Added, storm.Modified, storm.Deleted}
+	types := []watch.EventType{watch.Added, watch.Modified, watch.Deleted}
 	for s := (storm.Step{}); g.Next(&s); {
 		last = max(last, s.At)
-		if k := slices.Index(kinds, s.Kind); k >= 0 {
-			counts[s.Stream][0]++
-			counts[s.Stream][k+1]++
-		}
+		counts[s.Stream][0]++
+		counts[s.Stream][1+slices.Index(types, s.Type)]++
 	}
 	t := chart.NewTable("", nil, "resource", "at first", "events", "added", "modified", "deleted", "events/s")
 	for i, r := range resources {

@@ -11,30 +11,13 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// Kind is the kind of a [Step].
-type Kind uint8
-
-// The kinds of steps: events, and the marks between them.
-const (
-	Added Kind = iota
-	Modified
-	Deleted
-	RelistStep
-	ResyncStep
-)
-
-// Type returns the watch event type of the kind; empty for a mark.
-func (k Kind) Type() watch.EventType {
-	return [...]watch.EventType{watch.Added, watch.Modified, watch.Deleted, RelistStep: "", ResyncStep: ""}[k]
-}
-
-// Step is an event or a mark in compact form (16 bytes). It names an object by stream, key and state.
+// Step is an event in compact form. It names an object by stream, key and state.
 type Step struct {
-	At     time.Duration // intended time, from the start of the storm
-	Key    int32         // number of the object's key within its stream; marks have no key
-	Kind   Kind          // type of the event or mark
-	Stream uint8         // index of the resource in [Generator.Resources]
-	State  uint8         // state of the object after the event
+	At     time.Duration   // intended time, from the start of the storm
+	Type   watch.EventType // ADDED, MODIFIED or DELETED
+	Key    int32           // number of the object's key within its stream
+	Stream uint8           // index of the resource in [Generator.Resources]
+	State  uint8           // state of the object after the event
 }
 
 const never = time.Duration(math.MaxInt64) // time of an event that does not happen
@@ -44,7 +27,7 @@ type plan struct {
 	streams    []*stream
 	lifecycles []lifecycle
 	updates    []updates
-	marks      []Step        // in order of time
+	marks      []timedMark   // of the first stream, in order of time
 	end        time.Duration // end of the storm: no event happens at end or later
 }
 
@@ -55,9 +38,14 @@ type stream struct {
 	initial  int // the first initial keys exist from the start, in state 0
 }
 
+type timedMark struct {
+	at  time.Duration
+	typ MarkType
+}
+
 type transition struct {
 	after time.Duration // the previous transition
-	kind  Kind
+	typ   watch.EventType
 	state uint8
 }
 
@@ -116,7 +104,7 @@ func (p *plan) lifecycleSteps(seed uint64) []Step {
 				if at += delay; at >= p.end {
 					break
 				}
-				steps = append(steps, Step{At: at, Key: l.first + k, Kind: t.kind, Stream: l.stream, State: t.state})
+				steps = append(steps, Step{At: at, Key: l.first + k, Type: t.typ, Stream: l.stream, State: t.state})
 			}
 			actor++
 		}
@@ -162,9 +150,6 @@ func (g *Generator) Next(s *Step) bool {
 		}
 	}
 	switch {
-	case len(g.marks) > 0 && g.marks[0].At <= at && g.marks[0].At < g.plan.end:
-		*s = g.marks[0]
-		g.marks = g.marks[1:]
 	case from >= 0:
 		g.series[from].take(s, g.plan.end)
 	case at < never:
@@ -188,7 +173,7 @@ func (s *series) take(step *Step, end time.Duration) {
 		k = int64((s.random() >> 32) * uint64(s.n) >> 32)
 	}
 	turn := s.turns[k]
-	*step = Step{At: s.at, Key: s.first + int32(k), Kind: Modified, Stream: s.stream, State: s.states[turn]}
+	*step = Step{At: s.at, Key: s.first + int32(k), Type: watch.Modified, Stream: s.stream, State: s.states[turn]}
 	if turn++; int(turn) == len(s.states) {
 		turn = 0
 	}

@@ -3,6 +3,8 @@ package storm_test
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"watchlab/loadgen/storm"
 )
 
@@ -22,7 +24,7 @@ func ExampleGenerator() {
 	}
 	deleted := 0
 	for s := (storm.Step{}); g.Next(&s); {
-		if s.Kind == storm.Deleted {
+		if s.Type == watch.Deleted {
 			deleted++
 		}
 	}

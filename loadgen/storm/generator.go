@@ -6,13 +6,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // Generator yields the events of a profile in order of time.
 //
 //	g, err := profile.Generator(1)
 //	for s := (storm.Step{}); g.Next(&s); {
-//		use(s.At, s.Kind, s.Key)
+//		use(s.At, s.Type, s.Key)
 //	}
 //
 // Initial objects are not events; see [Generator.Initial]. A Generator is not safe for
@@ -24,7 +25,6 @@ type Generator struct {
 	phases     []Phase
 	lifecycles []Step // those left
 	series     []series
-	marks      []Step // those left
 }
 
 // Generator returns a generator. The seed decides everything random. The error is that of
@@ -37,7 +37,7 @@ func (p *Profile) Generator(seed int64) (*Generator, error) {
 	plan := p.kind.plan(p, namer{p.Nodes}, random)
 	plan.end = p.Length()
 	from, to := p.stormFrom(), p.stormTo()
-	g := &Generator{plan: plan, lifecycles: plan.lifecycleSteps(random), marks: plan.marks}
+	g := &Generator{plan: plan, lifecycles: plan.lifecycleSteps(random)}
 	g.phases = slices.DeleteFunc([]Phase{{"baseline", 0, from}, {"storm", from, to}, {"drain", to, plan.end}},
 		func(ph Phase) bool { return ph.To <= ph.From })
 	for i := range plan.updates {
@@ -67,7 +67,7 @@ func (g *Generator) Resources() []schema.GroupVersionResource {
 func (g *Generator) Initial(yield func(Step) bool) {
 	for i, st := range g.plan.streams {
 		for k := range st.initial {
-			if !yield(Step{Key: int32(k), Stream: uint8(i)}) {
+			if !yield(Step{Type: watch.Added, Key: int32(k), Stream: uint8(i)}) {
 				return
 			}
 		}
@@ -93,11 +93,6 @@ func (p *Profile) Set(seed int64) (*Set, error) {
 	}
 	add := func(s Step) {
 		out, from := set.Storms[s.Stream], streams[s.Stream]
-		if s.Kind > Deleted {
-			mark := map[Kind]MarkType{RelistStep: MarkRelist, ResyncStep: MarkResync}[s.Kind]
-			out.Marks = append(out.Marks, Mark{After: uint64(len(out.Events)), Type: mark})
-			return
-		}
 		index := &indexes[s.Stream][s.Key]
 		if *index == 0 {
 			out.Keys++
@@ -107,18 +102,21 @@ func (p *Profile) Set(seed int64) (*Set, error) {
 		o.(metav1.Object).SetResourceVersion(strconv.FormatUint(seq, 10)) // Generators make objects with metadata.
 		o.GetObjectKind().SetGroupVersionKind(out.Kind)
 		out.Events = append(out.Events, Event{
-			Type: s.Kind.Type(), Seq: seq, At: s.At, Key: from.objects.key(s.Key), KeyIndex: *index - 1, Object: o,
+			Type: s.Type, Seq: seq, At: s.At, Key: from.objects.key(s.Key), KeyIndex: *index - 1, Object: o,
 		})
 	}
 	for s := range g.Initial {
 		set.Storms[s.Stream].Initial++
 		add(s)
 	}
+	first, marks := set.Storms[0], g.plan.marks
 	for s := (Step{}); g.Next(&s); {
+		for len(marks) > 0 && marks[0].at <= s.At {
+			first.Marks = append(first.Marks, Mark{After: uint64(len(first.Events)), Type: marks[0].typ})
+			marks = marks[1:]
+		}
 		add(s)
 	}
-	for _, s := range set.Storms {
-		s.Marks = within(s.Marks, len(s.Events))
-	}
+	first.Marks = within(first.Marks, len(first.Events))
 	return set, nil
 }

@@ -3,6 +3,8 @@ package storm
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"watchlab/loadgen/pace"
 )
 
@@ -89,18 +91,18 @@ var profileKinds = []profileKind{
 var (
 	// podStart takes a Deployment's pod from creation to ready: 5 events.
 	podStart = []transition{
-		{0, Added, podCreated},
-		{10 * time.Millisecond, Modified, podScheduled},
-		{500 * time.Millisecond, Modified, podAssigned},
-		{1500 * time.Millisecond, Modified, podInitialized},
-		{2 * time.Second, Modified, podRunning},
+		{0, watch.Added, podCreated},
+		{10 * time.Millisecond, watch.Modified, podScheduled},
+		{500 * time.Millisecond, watch.Modified, podAssigned},
+		{1500 * time.Millisecond, watch.Modified, podInitialized},
+		{2 * time.Second, watch.Modified, podRunning},
 	}
 	untilReady = 4010 * time.Millisecond // total duration of podStart
 	// podEnd deletes a Deployment's pod: 3 events.
 	podEnd = []transition{
-		{0, Modified, podTerminating},
-		{2 * time.Second, Modified, podTerminated},
-		{20 * time.Millisecond, Deleted, podTerminated},
+		{0, watch.Modified, podTerminating},
+		{2 * time.Second, watch.Modified, podTerminated},
+		{20 * time.Millisecond, watch.Deleted, podTerminated},
 	}
 )
 
@@ -211,22 +213,22 @@ func gang(p *Profile, names namer, seed uint64) *plan {
 		},
 		lifecycles: []lifecycle{
 			{first: int32(p.Nodes), n: int32(p.Pods), from: p.stormFrom() + 50*time.Millisecond, starts: ofGang, jitter: 0.25, script: []transition{
-				{100 * time.Millisecond, Added, workerCreated},
-				{10 * time.Millisecond, Modified, workerScheduled},
-				{1500 * time.Millisecond, Modified, workerStarting},
-				{2 * time.Second, Modified, workerRunning},
-				{p.Work, Modified, workerSucceeded},
-				{10 * time.Second, Modified, workerFinished},
-				{5 * time.Second, Modified, workerTerminating},
-				{5 * time.Millisecond, Deleted, workerTerminating},
+				{100 * time.Millisecond, watch.Added, workerCreated},
+				{10 * time.Millisecond, watch.Modified, workerScheduled},
+				{1500 * time.Millisecond, watch.Modified, workerStarting},
+				{2 * time.Second, watch.Modified, workerRunning},
+				{p.Work, watch.Modified, workerSucceeded},
+				{10 * time.Second, watch.Modified, workerFinished},
+				{5 * time.Second, watch.Modified, workerTerminating},
+				{5 * time.Millisecond, watch.Deleted, workerTerminating},
 			}},
 			{stream: 1, n: int32(jobs.len()), from: p.stormFrom(), starts: gangs, script: []transition{
-				{0, Added, jobCreated},
-				{200 * time.Millisecond, Modified, jobStarted},
-				{4*time.Second + p.Work, Modified, jobRunning},
-				{2 * time.Second, Modified, jobSucceeded},
-				{12 * time.Second, Modified, jobComplete},
-				{5 * time.Second, Deleted, jobComplete},
+				{0, watch.Added, jobCreated},
+				{200 * time.Millisecond, watch.Modified, jobStarted},
+				{4*time.Second + p.Work, watch.Modified, jobRunning},
+				{2 * time.Second, watch.Modified, jobSucceeded},
+				{12 * time.Second, watch.Modified, jobComplete},
+				{5 * time.Second, watch.Deleted, jobComplete},
 			}},
 		},
 		updates: []updates{p.background(0, p.Nodes, podUnready, podRunning)},
@@ -267,23 +269,23 @@ func nodeLoss(p *Profile, names namer, seed uint64) *plan {
 		},
 		lifecycles: []lifecycle{
 			{n: int32(lost), from: outage, starts: wave, jitter: 0.1, script: []transition{
-				{50 * time.Millisecond, Modified, podNodeLost},
-				{p.Toleration, Modified, podEvicted},
-				{time.Second, Deleted, podEvicted},
+				{50 * time.Millisecond, watch.Modified, podNodeLost},
+				{p.Toleration, watch.Modified, podEvicted},
+				{time.Second, watch.Deleted, podEvicted},
 			}},
 			{first: int32(p.Pods), n: int32(lost), from: outage + p.Toleration, starts: wave, jitter: 0.1, script: []transition{
-				{time.Second, Added, podCreated},
-				{10 * time.Millisecond, Modified, podUnschedulable},
+				{time.Second, watch.Added, podCreated},
+				{10 * time.Millisecond, watch.Modified, podUnschedulable},
 			}},
 			// The same pods, once the nodes are back.
 			{first: int32(p.Pods), n: int32(lost), from: max(back, outage+p.Toleration+3*time.Second), starts: wave, jitter: 0.1, script: []transition{
-				{time.Second, Modified, podScheduled},
-				{500 * time.Millisecond, Modified, podAssigned},
-				{1500 * time.Millisecond, Modified, podInitialized},
-				{2 * time.Second, Modified, podRunning},
+				{time.Second, watch.Modified, podScheduled},
+				{500 * time.Millisecond, watch.Modified, podAssigned},
+				{1500 * time.Millisecond, watch.Modified, podInitialized},
+				{2 * time.Second, watch.Modified, podRunning},
 			}},
-			{stream: 1, n: int32(lostNodes), from: outage, starts: wave, script: []transition{{0, Modified, nodeNotReady}}},
-			{stream: 1, n: int32(lostNodes), from: back, starts: wave, script: []transition{{0, Modified, nodeReady}}},
+			{stream: 1, n: int32(lostNodes), from: outage, starts: wave, script: []transition{{0, watch.Modified, nodeNotReady}}},
+			{stream: 1, n: int32(lostNodes), from: back, starts: wave, script: []transition{{0, watch.Modified, nodeReady}}},
 		},
 		updates: []updates{
 			p.background(lost, p.Pods-lost, podUnready, podRunning), p.heartbeats(1, lostNodes, alive), p.renewals(2, lostNodes, alive),
@@ -304,7 +306,7 @@ func relist(p *Profile, names namer, seed uint64) *plan {
 	pl := statusUpdates(p, names, seed)
 	for i := range p.Relists {
 		at := p.stormFrom() + p.Storm*time.Duration(2*i+1)/time.Duration(2*p.Relists)
-		pl.marks = append(pl.marks, Step{Kind: RelistStep, At: at})
+		pl.marks = append(pl.marks, timedMark{at, MarkRelist})
 	}
 	return pl
 }
@@ -314,7 +316,7 @@ func relist(p *Profile, names namer, seed uint64) *plan {
 func resync(p *Profile, names namer, seed uint64) *plan {
 	pl := statusUpdates(p, names, seed)
 	for at := p.stormFrom() + p.Period/2; at < p.stormTo(); at += p.Period {
-		pl.marks = append(pl.marks, Step{Kind: ResyncStep, At: at})
+		pl.marks = append(pl.marks, timedMark{at, MarkResync})
 	}
 	return pl
 }
