@@ -59,8 +59,6 @@ type account struct {
 	epoch uint32
 }
 
-func newAccount(name string) *account { return &account{InitialList: keys.NewInitialList(name)} }
-
 var _ cache.DoneChecker = (*account)(nil)
 
 // begin returns the epoch of a list of n keys, or 0 if it is not initial; first
@@ -182,20 +180,14 @@ func (b *backlog) remove(key keys.Key, hash uint64) {
 // replace drops all keys and queues the list.
 func (b *backlog) replace(r *replacement) {
 	b.waiting.Clear()
-	for i := range r.list {
-		b.list(&r.list[i])
+	for _, l := range r.list {
+		b.put1(l.obj, l.key, l.hash)
 	}
 	if epoch := b.initial.begin(r.first, b.len()); epoch != 0 {
 		for e := range b.waiting.All {
 			e.Value.epoch = epoch
 		}
 	}
-}
-
-// list queues an object of a list.
-func (b *backlog) list(l *listed) *entry {
-	e, _ := b.put1(l.obj, l.key, l.hash)
-	return e
 }
 
 // take removes the oldest key, and returns its object with the epoch of its list.

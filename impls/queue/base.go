@@ -16,7 +16,7 @@ type base struct {
 }
 
 func newBase(o Options, name string) base {
-	return base{keys: keys.NewObjectFunc(o.KeyFunction), initial: newAccount(name)}
+	return base{keys: keys.NewObjectFunc(o.KeyFunction), initial: &account{InitialList: keys.NewInitialList(name)}}
 }
 
 func (b *base) newBacklog() backlog { return backlog{keys: b.keys, initial: b.initial} }

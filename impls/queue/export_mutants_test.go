@@ -83,9 +83,10 @@ func (q tornReplace) Replace(list []any, _ string) error {
 		s.mu.Lock()
 		s.backlog.waiting.Clear()
 		s.held = 0
-		for j := range r.list {
-			if q.shardOf(r.list[j].hash) == i {
-				s.hold(s.backlog.list(&r.list[j]))
+		for _, l := range r.list {
+			if q.shardOf(l.hash) == i {
+				e, _ := s.backlog.put1(l.obj, l.key, l.hash)
+				s.hold(e)
 			}
 		}
 		q.announce(i)

@@ -138,9 +138,8 @@ func (q *sharded) Replace(list []any, _ string) error {
 		s.backlog.waiting.Clear()
 		s.held = 0
 	}
-	for i := range r.list {
-		s := &q.shards[q.shardOf(r.list[i].hash)]
-		s.backlog.list(&r.list[i])
+	for _, l := range r.list {
+		q.shards[q.shardOf(l.hash)].backlog.put1(l.obj, l.key, l.hash)
 	}
 	n := 0
 	for i := range q.shards {

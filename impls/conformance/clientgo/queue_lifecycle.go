@@ -19,7 +19,7 @@ import (
 var lifecycleChecks = []queueCheck{
 	{Name: "every wait is woken", For: room(1), Run: everyWaitWoken},
 	{Name: "Close", Run: closes},
-	{Name: "keys of a function", For: all(objects, room(2)), Run: keyFunction},
+	{Name: "keys of a function", For: objects, Run: keyFunction},
 	{Name: "transformer", For: all(deltas, room(2)), Run: transformer},
 	{Name: "transformer errors", For: all(deltas, room(1)), Run: transformerErrors},
 	{Name: "producers go on during process", For: all(unlocked, room(1001)), Run: on(producersGoOn)},
