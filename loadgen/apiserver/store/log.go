@@ -80,16 +80,18 @@ type Log struct {
 	// write, and must not use the log.
 	Dropped func(floor uint64)
 
-	mu      sync.RWMutex     // guards the index, the fields below
-	forked  uint64           // position of the fork, or never; events up to it are the recording's
-	indexed uint64           // position of the newest event, which is about to be visible
-	last    []uint64         // position of each key's newest event, or 0, by key index
-	names   []string         // keys by index
-	sorted  []int32          // indexes in the order of keys
-	extra   map[string]int32 // indexes of keys that the recording does not have
-	free    []int32          // unused indexes
-	// foreign are the indexes of keys whose newest event is not the recording's, or a change replayed on one.
-	foreign map[int32]struct{}
+	mu      sync.RWMutex      // guards the fields below
+	forked  uint64            // position of the fork, or never; events up to it are the recording's
+	indexed uint64            // position of the newest event, which is about to be visible
+	keys    map[string]*entry // by name
+	sorted  []*entry          // in the order of names
+}
+
+// entry is the key of an object.
+type entry struct {
+	name    string
+	last    uint64 // position of the newest event, or 0
+	foreign bool   // that event is not the recording's, or a change replayed on one
 }
 
 // chunk is a block with its events.
@@ -105,7 +107,7 @@ type chunk struct {
 const never = 1 << 63 // a position beyond any log
 
 func newLog(budget *Budget, version *Revision, retain int) *Log {
-	l := &Log{budget: budget, version: version, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), extra: map[string]int32{}}
+	l := &Log{budget: budget, version: version, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), keys: map[string]*entry{}}
 	l.chunks.Store(new([]*chunk))
 	return l
 }
@@ -124,8 +126,13 @@ func New(budget *Budget, version *Revision, retain int) *Log {
 // and renumber is set, the log forks at once, so that no version is 0.
 func (r *Recording) Play(version *Revision, retain int, renumber bool) *Log {
 	l := newLog(r.budget, version, retain)
-	l.rec, l.forked, l.foreign = r, never, map[int32]struct{}{}
-	l.names, l.sorted, l.last = slices.Clone(r.names), slices.Clone(r.sorted), make([]uint64, len(r.names))
+	l.rec, l.forked = r, never
+	entries := make([]entry, len(r.sorted))
+	for i, name := range r.sorted {
+		entries[i].name = name
+		l.keys[name] = &entries[i]
+		l.sorted = append(l.sorted, &entries[i])
+	}
 	l.Release(uint64(r.storm.Initial), nil)
 	if renumber && r.storm.Initial == 0 {
 		l.fork()
@@ -227,14 +234,15 @@ func (l *Log) Release(seq uint64, due func(at time.Duration) time.Time) {
 		if due != nil {
 			by.Intended = due(e.At)
 		}
-		old, _ := l.newest(e.KeyIndex)
+		k := l.keys[e.Key]
+		old, _ := l.newest(k)
 		if l.forked != never {
 			version = l.version.next()
-			if e = l.replay(l.played, old, version); e == nil {
+			if e = l.replay(l.played, k, old, version); e == nil {
 				continue
 			}
 		}
-		l.append(e, version)
+		l.append(k, e, version)
 		if l.observe != nil {
 			changes = append(changes, changeOf(by, now, e, old, version))
 		}
@@ -256,7 +264,8 @@ func (l *Log) Put(by Origin, t watch.EventType, key string, o resources.Object, 
 	l.write.Lock()
 	defer l.write.Unlock()
 	l.mu.Lock()
-	before, newest := l.newest(l.lookup(key))
+	k := l.keys[key]
+	before, newest := l.newest(k)
 	if newest != was {
 		l.mu.Unlock()
 		return false
@@ -266,14 +275,8 @@ func (l *Log) Put(by Origin, t watch.EventType, key string, o resources.Object, 
 	}
 	at, version := l.indexed+1, l.version.next()
 	o.SetResourceVersion(strconv.FormatUint(version, 10))
-	k := l.keyIndex(key)
-	e := &storm.Event{Type: t, Seq: at, Key: key, KeyIndex: k, Object: o}
-	l.append(e, version)
-	if l.rec != nil && t != watch.Deleted {
-		l.foreign[k] = struct{}{}
-	} else {
-		delete(l.foreign, k)
-	}
+	e := &storm.Event{Type: t, Seq: at, Key: key, Object: o}
+	l.append(k, e, version).foreign = t != watch.Deleted
 	l.mu.Unlock()
 	now := time.Now()
 	l.Raise(at)
@@ -283,8 +286,14 @@ func (l *Log) Put(by Origin, t watch.EventType, key string, o resources.Object, 
 	return true
 }
 
-// append adds the event of the next position, which is not visible yet. The caller holds write and mu.
-func (l *Log) append(e *storm.Event, version uint64) {
+// append adds the event of the next position, which is not visible yet, and returns its key, which is new if k is nil. The
+// caller holds write and mu.
+func (l *Log) append(k *entry, e *storm.Event, version uint64) *entry {
+	if k == nil {
+		k = &entry{name: e.Key}
+		l.keys[e.Key] = k
+		l.sorted = slices.Insert(l.sorted, l.place(e.Key), k)
+	}
 	i, all := e.Seq-1-l.base, *l.chunks.Load()
 	if i/blockSize == uint64(len(all)) {
 		c := &chunk{block: new(block)}
@@ -295,9 +304,10 @@ func (l *Log) append(e *storm.Event, version uint64) {
 	}
 	c, n := l.chunk(e.Seq - 1)
 	c.events[n].Store(e)
-	c.before[n], c.version[n] = l.last[e.KeyIndex], version
-	l.last[e.KeyIndex], l.indexed = e.Seq, e.Seq
+	c.before[n], c.version[n] = k.last, version
+	k.last, l.indexed = e.Seq, e.Seq
 	l.trim(e.Seq)
+	return k
 }
 
 // own returns the position from which the blocks are the log's own. The caller holds mu.
@@ -323,8 +333,10 @@ func (l *Log) trim(at uint64) {
 			continue
 		}
 		c.events[j].Store(nil)
-		if l.last[e.KeyIndex] == e.Seq {
-			l.forget(e)
+		if l.keys[e.Key].last == e.Seq {
+			i := l.place(e.Key)
+			l.sorted = slices.Delete(l.sorted, i, i+1)
+			delete(l.keys, e.Key)
 		}
 	}
 	l.budget.drop(c.block)
@@ -355,72 +367,26 @@ func (l *Log) event(i uint64) *storm.Event {
 
 // newest returns the newest event of an object and its position; 0 if the object does not
 // exist. The caller holds mu.
-func (l *Log) newest(k int32) (*storm.Event, uint64) {
-	if k >= 0 && l.last[k] > 0 {
-		if e := l.event(l.last[k] - 1); e.Type != watch.Deleted {
-			return e, l.last[k]
+func (l *Log) newest(k *entry) (*storm.Event, uint64) {
+	if k != nil && k.last > 0 {
+		if e := l.event(k.last - 1); e.Type != watch.Deleted {
+			return e, k.last
 		}
 	}
 	return nil, 0
 }
 
-// lookup returns a key's index, or -1. The caller holds mu.
-func (l *Log) lookup(key string) int32 {
-	k, ok := l.extra[key]
-	if !ok && l.rec != nil {
-		k, ok = l.rec.index[key]
-	}
-	if !ok {
-		return -1
-	}
-	return k
-}
-
-// keyIndex returns the index of a key and adds it if needed. The caller holds mu.
-func (l *Log) keyIndex(key string) int32 {
-	if k := l.lookup(key); k >= 0 {
-		return k
-	}
-	var k int32
-	if n := len(l.free); n > 0 {
-		k, l.free = l.free[n-1], l.free[:n-1]
-		l.names[k] = key
-	} else {
-		k = int32(len(l.names))
-		l.names = append(l.names, key)
-		l.last = append(l.last, 0)
-	}
-	l.extra[key] = k
-	l.sorted = slices.Insert(l.sorted, l.place(key), k)
-	return k
-}
-
 // place returns the position of a key in sorted.
 func (l *Log) place(key string) int {
-	i, _ := slices.BinarySearchFunc(l.sorted, key, func(k int32, key string) int { return strings.Compare(l.names[k], key) })
+	i, _ := slices.BinarySearchFunc(l.sorted, key, func(k *entry, key string) int { return strings.Compare(k.name, key) })
 	return i
-}
-
-// forget drops a key whose only event is e. The caller holds mu.
-func (l *Log) forget(e *storm.Event) {
-	k, ok := l.extra[e.Key]
-	if !ok {
-		// The recording's keys stay.
-		l.last[e.KeyIndex] = 0
-		return
-	}
-	i := l.place(e.Key)
-	l.sorted = slices.Delete(l.sorted, i, i+1)
-	delete(l.extra, e.Key)
-	l.last[k], l.names[k] = 0, ""
-	l.free = append(l.free, k)
 }
 
 // Get returns an object and its position, or nil and 0. The object must not be changed. O(1).
 func (l *Log) Get(key string) (resources.Object, uint64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	e, at := l.newest(l.lookup(key))
+	e, at := l.newest(l.keys[key])
 	if at == 0 {
 		return nil, 0
 	}
@@ -441,14 +407,13 @@ func (l *Log) State(at uint64, prefix, after string) []*storm.Event {
 		state = make([]*storm.Event, 0, len(l.sorted)-from)
 	}
 	for _, k := range l.sorted[from:] {
-		name := l.names[k]
-		if !strings.HasPrefix(name, prefix) {
+		if !strings.HasPrefix(k.name, prefix) {
 			break
 		}
-		if name <= after {
+		if k.name <= after {
 			continue
 		}
-		pos := l.last[k]
+		pos := k.last
 		for pos > at {
 			c, n := l.chunk(pos - 1)
 			pos = c.before[n]
@@ -553,10 +518,8 @@ type Recording struct {
 	budget *Budget
 	blocks []block
 
-	names  []string         // keys by index
-	sorted []int32          // indexes in the order of keys
-	index  map[string]int32 // indexes by key
-	before []int32          // for each event, the index of the key's previous event, or -1
+	sorted []string // keys
+	before []int32  // for each event, the index of the key's previous event, or -1
 }
 
 // NewRecording returns the recording of a valid storm (see
@@ -564,17 +527,17 @@ type Recording struct {
 func NewRecording(s *storm.Storm, kind *wire.Kind, budget *Budget) *Recording {
 	r := &Recording{
 		storm: s, kind: kind, budget: budget, blocks: make([]block, (len(s.Events)+blockSize-1)/blockSize),
-		names: make([]string, s.Keys), index: make(map[string]int32, s.Keys), before: make([]int32, len(s.Events)),
+		before: make([]int32, len(s.Events)),
 	}
 	last := slices.Repeat([]int32{-1}, s.Keys)
 	for i := range s.Events {
 		e := &s.Events[i]
 		if r.before[i] = last[e.KeyIndex]; r.before[i] < 0 {
-			r.names[e.KeyIndex], r.index[e.Key] = e.Key, e.KeyIndex
+			r.sorted = append(r.sorted, e.Key)
 		}
 		last[e.KeyIndex] = int32(i)
 	}
-	r.sorted = slices.SortedFunc(maps.Values(r.index), func(a, b int32) int { return strings.Compare(r.names[a], r.names[b]) })
+	slices.Sort(r.sorted)
 	return r
 }
 

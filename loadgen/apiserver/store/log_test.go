@@ -352,7 +352,7 @@ func TestHistoryBound(t *testing.T) {
 	if used := budget.Used(); used > 150_000 || used <= 0 {
 		t.Errorf("%d bytes are used, the budget is 100000", used)
 	}
-	if n := len(l.extra); n > 256 {
+	if n := len(l.keys); n > 256 {
 		t.Errorf("%d keys are remembered", n)
 	}
 	oldest := l.Bounds().Oldest

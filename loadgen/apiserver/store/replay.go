@@ -13,24 +13,24 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// replay returns the next event, with a version, for the recording's event with an index, given the newest event of its
-// object; nil if there is none. The caller holds write and mu.
-func (l *Log) replay(index int, current *storm.Event, number uint64) *storm.Event {
+// replay returns the next event, with a version, for the recording's event with an index, given its key and the
+// newest event of its object; nil if there is none. The caller holds write and mu.
+func (l *Log) replay(index int, k *entry, current *storm.Event, number uint64) *storm.Event {
 	e := &l.rec.storm.Events[index]
 	version := strconv.FormatUint(number, 10)
 	event := func(t watch.EventType, o runtime.Object) *storm.Event {
-		return &storm.Event{Type: t, Seq: l.indexed + 1, Key: e.Key, KeyIndex: e.KeyIndex, Object: o}
+		return &storm.Event{Type: t, Seq: l.indexed + 1, Key: e.Key, Object: o}
 	}
 	switch {
 	case e.Type == watch.Added && current == nil:
 		return event(watch.Added, wire.AtVersion(e.Object, version))
 	case e.Type == watch.Added:
-		delete(l.foreign, e.KeyIndex)
+		k.foreign = false
 		return event(watch.Modified, wire.AtVersion(e.Object, version))
 	case current == nil:
 		return nil
 	}
-	if _, foreign := l.foreign[e.KeyIndex]; !foreign {
+	if !k.foreign {
 		return event(e.Type, wire.AtVersion(e.Object, version))
 	}
 	from := l.rec.storm.Events[l.rec.before[index]].Object.(resources.Object)
@@ -56,6 +56,6 @@ func (l *Log) replay(index int, current *storm.Event, number uint64) *storm.Even
 		patch.Mark(m)
 		return event(watch.Modified, o)
 	}
-	delete(l.foreign, e.KeyIndex)
+	k.foreign = false
 	return event(watch.Deleted, o)
 }
