@@ -126,17 +126,11 @@ func (p *Pod) read(attempts []*corev1.Pod) {
 		p.Image = last.Spec.Containers[0].Image
 	}
 	p.phase(last)
-	for _, a := range attempts {
-		if a.Status.Phase == corev1.PodFailed {
-			p.Failures++
-		}
-	}
 	// The Job controller deletes failed pods and records their number on the next one.
-	before := failures(last)
+	p.Failures = failures(last)
 	if last.Status.Phase == corev1.PodFailed {
-		before++
+		p.Failures++
 	}
-	p.Failures = max(p.Failures, before)
 }
 
 // failures returns the number of pods of the index that failed before this one.

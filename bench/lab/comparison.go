@@ -309,7 +309,7 @@ func (p *cellPlay) finish(ctx context.Context) error {
 	result, r := p.result(), p.c.r
 	passed := time.Since(p.started)
 	switch {
-	case p.err != nil && ctx.Err() != nil && len(invariantsIn(p.err)) == 0:
+	case p.err != nil && ctx.Err() != nil && failure(p.err).Cause == CauseError:
 		// Drop the play: the run ends.
 		return errInterrupted
 	case p.err != nil:

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -73,7 +71,8 @@ type MergedShare struct {
 // A cell is noisy if the shares did not begin a round at the same time, within [MaxSpread] of its length.
 //
 // An error wraps [ErrShares] or is load's. Shares must have program, seed, rounds, cells
-// and the input of all shares in common. They may run on different machines; [Merged] lists them.
+// and the input of all shares in common. They may run on different machines; [Merged] lists them, and Env is mostly
+// that of the first.
 // Searches (Knees, Scalings) and runs with a Budget cannot be merged.
 //
 // Time: O(shares × rounds of all cells), on all processors. Memory: at most 16 shares
@@ -118,10 +117,6 @@ type merger struct {
 	cells      []*mergedCell
 }
 
-// titlesDiffer ends the title of a comparison whose title depends on the share, such as
-// one with numbers of events.
-const titlesDiffer = ", differing by share"
-
 // add checks a share against the first and records it, without its cells.
 func (m *merger) add(s *Share) error {
 	switch {
@@ -140,9 +135,6 @@ func (m *merger) add(s *Share) error {
 	}
 	for i, c := range s.Outcome.Comparisons {
 		with := &m.out.Comparisons[i]
-		if title := strings.TrimSuffix(with.Title, titlesDiffer); title != c.Title {
-			with.Title = title + titlesDiffer
-		}
 		with.Rounds = min(with.Rounds, c.Rounds)
 	}
 	m.merged.Shares = append(m.merged.Shares, mergedShare(s))
@@ -197,11 +189,7 @@ func MixedError(what string, a any, indexA int, b any, indexB int) error {
 
 // properties of a share that all shares of a run have in common.
 func (s *Share) properties() []property {
-	o := *s.Outcome
-	o.Comparisons = slices.Clone(o.Comparisons)
-	for i := range o.Comparisons {
-		o.Comparisons[i].Title = ""
-	}
+	o := s.Outcome
 	all := append([]property{
 		{"the number of shares", s.Of}, {"the program's commit", o.Env.Revision()}, {"Go", o.Env.GoVersion},
 	}, o.properties()...)
@@ -231,23 +219,9 @@ func (m *merger) span(o *Outcome) {
 	if s := o.Env.StealShare; s != nil && (env.StealShare == nil || *s > *env.StealShare) {
 		env.StealShare = s
 	}
-	// Keep the smallest value, or only a value that all shares have in common.
+	// Of the fields that tests of a difference between runs read, keep the smallest.
 	env.Cores = min(env.Cores, o.Env.Cores)
 	env.GOMAXPROCS = min(env.GOMAXPROCS, o.Env.GOMAXPROCS)
-	common(&env.Kernel, o.Env.Kernel)
-	common(&env.Governor, o.Env.Governor)
-	common(&env.GOGC, o.Env.GOGC)
-	common(&env.GOARCH, o.Env.GOARCH)
-	common(&env.GCNsPerByte, o.Env.GCNsPerByte)
-	common(&env.GOMEMLIMIT, o.Env.GOMEMLIMIT)
-	common(&env.Limits, o.Env.Limits)
-}
-
-// common clears a value that another share does not have.
-func common[T any](value *T, other T) {
-	if !reflect.DeepEqual(*value, other) {
-		*value = *new(T)
-	}
 }
 
 func (m *merger) fold(shares []*Share) error {

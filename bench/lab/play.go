@@ -8,7 +8,6 @@ import (
 	"io"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
 	"watchlab/bench/cell"
@@ -106,8 +105,7 @@ func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *c
 // processResult is a gob message.
 type processResult struct {
 	Result cell.Result
-	Err    string
-	Broken []Cause // invariants that the error wraps
+	Failed *failedPlay // nil for none
 }
 
 // WriteResult writes the result of [PlayCell] for [ReadResult] in another process of
@@ -115,37 +113,28 @@ type processResult struct {
 func WriteResult(w io.Writer, result cell.Result, err error) error {
 	h := processResult{Result: result}
 	if err != nil {
-		h.Err, h.Broken = err.Error(), invariantsIn(err)
+		h.Failed = &failedPlay{failure(err)}
 	}
 	return gob.NewEncoder(w).Encode(h)
 }
 
-// ReadResult reads the output of [WriteResult]. The error is the written one and wraps
-// the same invariants, or reports incomplete data.
+// ReadResult reads the output of [WriteResult]. The error has the verdict on the written one, or reports
+// incomplete data.
 func ReadResult(r io.Reader) (cell.Result, error) {
 	var h processResult
 	if err := gob.NewDecoder(r).Decode(&h); err != nil {
 		return cell.Result{}, fmt.Errorf("the process of the cell returned no result: %w", err)
 	}
-	if h.Err != "" {
-		return cell.Result{}, remoteError(h)
+	if h.Failed != nil {
+		return cell.Result{}, h.Failed
 	}
 	return h.Result, nil
 }
 
-// remoteError is an error of another process.
-type remoteError processResult
+// failedPlay is an error of another process.
+type failedPlay struct{ Verdict Verdict }
 
-func (e remoteError) Error() string { return e.Err }
-
-func (e remoteError) Is(target error) bool {
-	for _, inv := range invariants {
-		if inv.err == target { // The sentinel itself is meant.
-			return slices.Contains(e.Broken, inv.cause)
-		}
-	}
-	return false
-}
+func (f *failedPlay) Error() string { return f.Verdict.String() }
 
 // Play identifies a play of a cell after Setup and before Run.
 type Play struct {

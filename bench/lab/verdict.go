@@ -58,6 +58,9 @@ func joinCauses(causes []Cause) (all Cause) {
 
 // failure is the verdict on a failed cell: the invariants that err wraps, or [CauseError].
 func failure(err error) Verdict {
+	if f, ok := errors.AsType[*failedPlay](err); ok {
+		return f.Verdict
+	}
 	cause := cmp.Or(joinCauses(invariantsIn(err)), CauseError)
 	// An error that only repeats the cause adds no detail.
 	detail := strings.TrimPrefix(OneLine(Redact(err.Error())), string(cause))

@@ -433,37 +433,27 @@ func (s *staticPods) check(v *observe.Violations) {
 	}
 	running, newest := map[types.UID]pod{}, map[string]int{}
 	for _, u := range s.updates {
-		if s.written[u.Source] == nil {
-			v.Add(lab.ErrDiverged, "%v of source %q, which there isn't", u.Op, u.Source)
-			continue
-		}
 		for _, p := range u.Pods {
-			name, ours := strings.CutSuffix(p.Name, "-"+storm.NodeName)
+			name := strings.TrimSuffix(p.Name, "-"+storm.NodeName)
 			version, err := strconv.Atoi(p.Labels[versionLabel])
-			if err != nil || !ours {
-				v.Add(lab.ErrDiverged, "%v of pod %s of source %s, which never went in", u.Op, p.Name, u.Source)
-				continue
-			}
 			_, runs := running[p.UID]
 			last := newest[u.Source+name]
 			switch {
-			case u.Op == merge.REMOVE && !runs:
-				v.Add(lab.ErrDuplicated, "REMOVE of pod %s version %d of source %s, which is not there", p.Name, version, u.Source)
-			case u.Op == merge.REMOVE:
-			case u.Op != merge.ADD:
+			case err != nil || s.written[u.Source][name] == 0:
+				v.Add(lab.ErrDiverged, "%v of pod %s of source %s, which never went in", u.Op, p.Name, u.Source)
+			case u.Op == merge.REMOVE && runs:
+				delete(running, p.UID)
+			case u.Op != merge.ADD && u.Op != merge.REMOVE:
 				// Each version has its own UID, so no pod is updated.
 				v.Add(lab.ErrDiverged, "%v of pod %s of source %s", u.Op, p.Name, u.Source)
-			case runs || version == last:
-				v.Add(lab.ErrDuplicated, "ADD of pod %s version %d of source %s", p.Name, version, u.Source)
-			case version < last:
-				v.Add(lab.ErrReordered, "pod %s version %d of source %s after version %d", p.Name, version, u.Source, last)
+			case u.Op == merge.REMOVE || runs || version == last:
+				v.Add(lab.ErrDuplicated, "%v of pod %s version %d of source %s", u.Op, p.Name, version, u.Source)
+			default:
+				if version < last {
+					v.Add(lab.ErrReordered, "pod %s version %d of source %s after version %d", p.Name, version, u.Source, last)
+				}
+				running[p.UID], newest[u.Source+name] = pod{u.Source, name, version}, max(last, version)
 			}
-			if u.Op == merge.REMOVE {
-				delete(running, p.UID)
-				continue
-			}
-			running[p.UID] = pod{u.Source, name, version}
-			newest[u.Source+name] = max(last, version)
 		}
 	}
 	for source, written := range s.written {
