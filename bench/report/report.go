@@ -90,15 +90,7 @@ var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"plural": lab.Plural,
 	"class":  classOf,
 	"blocks": func(t *chart.Table) []*chart.Table { return t.Blocks(textWidth) },
-	"style": func(name string) (template.CSS, error) {
-		data, err := htmlFiles.ReadFile("html/" + name)
-		return template.CSS(data), err
-	},
-	"script": func(name string) (template.JS, error) {
-		data, err := htmlFiles.ReadFile("html/" + name)
-		return template.JS(data), err
-	},
-}).ParseFS(htmlFiles, "html/page.html"))
+}).ParseFS(htmlFiles, "html/*"))
 
 // HTML writes the run as one self-contained page: it needs no network and no other
 // file. The answer comes first. Sweeps follow, then each comparison with charts and
