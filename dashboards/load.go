@@ -77,16 +77,9 @@ func allPages() ([]dashboard, error) {
 		return nil, err
 	}
 	pages := make([]dashboard, len(names))
-	titles := map[string]string{}
 	for i, name := range names {
 		if pages[i], err = load(sources, name); err != nil {
 			return nil, err
-		}
-		titles[pages[i].UID] = strings.TrimPrefix(pages[i].Title, "watchlab / ")
-	}
-	for _, d := range pages {
-		for _, p := range d.panels() {
-			p.LinkTitle = titles[p.Link]
 		}
 	}
 	return pages, nil

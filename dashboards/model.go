@@ -76,7 +76,7 @@ type panel struct {
 	// Empty says why the panel has no data, for a run that cannot have it.
 	Empty     string
 	Link      string // the UID of a dashboard
-	LinkTitle string `yaml:"-"` // its title
+	LinkTitle string // its title
 }
 
 // query is PromQL.
