@@ -25,7 +25,7 @@ func charts() map[string]Chart {
 			{Name: "b", Style: Style{Colour: 13, Form: 3, Dashed: true}, Path: true, Points: []Point{{X: 1, Y: math.NaN()}, {X: 2, Y: 7, Mark: true}}},
 		}},
 		"intervals": Rows{Axis: logs, Rule: 1, Columns: IntervalColumns(logs), Rows: []Row{
-			Interval(named, logs, Sample{Median: 2, Lo: 1.5, Hi: 3}, true, nasty), Interval(Row{Name: "none", Note: "invalid"}, logs, Sample{}, false, nasty),
+			Interval(named, logs, Point{Y: 2, Lo: 1.5, Hi: 3, Tip: nasty}, true), Interval(Row{Name: "none", Note: "invalid"}, logs, Point{}, false),
 		}},
 		"shares": Rows{Axis: a, Columns: []string{nasty, "b", "sum"}, Rows: []Row{
 			Shares(named, []string{nasty, "b"}, []float64{3, 1}, plain), Shares(Row{Name: "none"}, []string{nasty, "b"}, []float64{0, 0}, plain),

@@ -75,28 +75,20 @@ func (c Rows) Table() *Table {
 	return t
 }
 
-// Sample is a figure with its interval.
-type Sample struct {
-	Median float64
-	Lo, Hi float64 // both 0 if there is none
-}
-
-func (s Sample) bounded() bool { return s.Lo != 0 || s.Hi != 0 }
-
 // IntervalColumns are the table's columns for rows of [Interval].
 func IntervalColumns(a Axis) []string { return []string{a.Label, "from", "to", "note"} }
 
 // Interval shows a figure as a mark, which may be hollow, and its interval as a line. In [Rows] with a
 // Rule a bar goes from there to the mark. A row whose figure the axis lacks has its note alone.
-func Interval(r Row, a Axis, s Sample, hollow bool, tip string) Row {
+func Interval(r Row, a Axis, q Point, hollow bool) Row {
 	r.cells = []string{None, None, None, r.Note}
-	if a.lacks(s.Median) || s.Median == 0 {
+	if a.lacks(q.Y) || q.Y == 0 {
 		return r
 	}
-	r.values, r.end, r.cells[0] = []float64{s.Median}, s.Median, a.Format(s.Median)
-	if s.bounded() {
-		r.values = append(r.values, s.Lo, s.Hi)
-		r.cells[1], r.cells[2] = a.Format(s.Lo), a.Format(s.Hi)
+	r.values, r.end, r.cells[0] = []float64{q.Y}, q.Y, a.Format(q.Y)
+	if q.bounded() {
+		r.values = append(r.values, q.Lo, q.Hi)
+		r.cells[1], r.cells[2] = a.Format(q.Lo), a.Format(q.Hi)
 	}
 	class := "mark pt"
 	if hollow {
@@ -104,10 +96,10 @@ func Interval(r Row, a Axis, s Sample, hollow bool, tip string) Row {
 	}
 	r.draw = func(p *picture, x scale, y float64) {
 		mid := y + barHeight/2
-		if s.bounded() { // The interval has a line at each end.
-			p.f(`<path class="interval" d="M%s %sH%sM%[1]s %[4]sv8M%[3]s %[4]sv8"/>`, coord(x.at(s.Lo)), coord(mid), coord(x.at(s.Hi)), coord(mid-4))
+		if q.bounded() { // The interval has a line at each end.
+			p.f(`<path class="interval" d="M%s %sH%sM%[1]s %[4]sv8M%[3]s %[4]sv8"/>`, coord(x.at(q.Lo)), coord(mid), coord(x.at(q.Hi)), coord(mid-4))
 		}
-		p.figure("path", fmt.Sprintf(`d="%s" class="%s"`, markPath(x.at(s.Median), mid, 0), class), r.Name+": "+tip)
+		p.figure("path", fmt.Sprintf(`d="%s" class="%s"`, markPath(x.at(q.Y), mid, 0), class), r.Name+": "+q.Tip)
 	}
 	return r
 }

@@ -58,20 +58,19 @@ func gainRow(r row, along chart.Axis) chart.Row {
 	if text[1] != chart.None {
 		line.Note += " (" + text[1] + ")"
 	}
-	tip := line.Note + ", " + r.verdict(0)
+	q := chart.Point{Tip: line.Note + ", " + r.verdict(0)}
 	if r.throughput.Verdict.Status == lab.Noisy {
 		line.Note += ", noisy"
 	}
-	var s chart.Sample
 	g := r.gain()
 	switch {
 	case r.broken() || len(r.fast) == 0:
 	case r.baseline:
-		s.Median = 1
+		q.Y = 1
 	case g.missing == "":
-		s = chart.Sample{Median: g.Ratio, Lo: g.Lo, Hi: g.Hi}
+		q.Y, q.Lo, q.Hi = g.Ratio, g.Lo, g.Hi
 	}
-	return chart.Interval(line, along, s, uncertain(g, r.throughput), tip)
+	return chart.Interval(line, along, q, uncertain(g, r.throughput))
 }
 
 // hollow explains the marks of [uncertain] figures.
@@ -97,19 +96,20 @@ func (p *panel) drawP99(rows []row) {
 		if r.unpaced() {
 			line.Note = "not played at this rate"
 		}
-		var s chart.Sample
+		var q chart.Point
 		if r.hasP99() {
-			s.Median = float64(r.wait.P99)
-			line.Note = chart.Nanoseconds(s.Median)
+			q.Y = float64(r.wait.P99)
+			line.Note = chart.Nanoseconds(q.Y)
 			if len(rates) > 1 {
 				line.Note += " @" + r.rate()
 			}
 			if x := r.ratio(stats.UnitP99); x != chart.None {
 				line.Note += "  " + x
 			}
-			s.Lo, s.Hi = r.p99Range()
+			q.Lo, q.Hi = r.p99Range()
+			q.Tip = line.Note
 		}
-		c.Rows = append(c.Rows, chart.Interval(line, along, s, uncertain(r.against(stats.UnitP99), r.latency), line.Note))
+		c.Rows = append(c.Rows, chart.Interval(line, along, q, uncertain(r.against(stats.UnitP99), r.latency)))
 	}
 	p.add(c, figure{Kind: "tail", Title: "Latency at a fixed rate",
 		Caption: "Left is better. p99 of all rounds; the line goes from the smallest round to the largest."},
