@@ -12,6 +12,7 @@ import (
 
 	"watchlab/bench/chart"
 	"watchlab/bench/controller"
+	"watchlab/bench/controller/record"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -112,17 +113,13 @@ type playGroup struct {
 
 // groupPlays groups the plays by fault plan and program, in the order of the plays and of the programs.
 func groupPlays(o *controller.Result) (groups []playGroup) {
-	var plays []*controller.Play
-	for i := range o.Plays {
-		plays = append(plays, &o.Plays[i])
-	}
 	plan := func(p *controller.Play) string {
 		if p.Explored() {
 			return controller.PlanExplore
 		}
 		return p.Plan
 	}
-	for _, set := range lab.GroupBy(plays, func(p *controller.Play) [2]string { return [2]string{p.Program, plan(p)} }) {
+	for _, set := range lab.GroupBy(slices.Collect(record.Each(o.Plays)), func(p *controller.Play) [2]string { return [2]string{p.Program, plan(p)} }) {
 		groups = append(groups, playGroup{set[0].Program, plan(set[0]), set})
 	}
 	return groups

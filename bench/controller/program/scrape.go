@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,7 +27,7 @@ const (
 
 // Scraper reads the metrics of a program, in Prometheus' text format.
 type Scraper struct {
-	urls   []string // the first one is tried, and moves to the end when it fails
+	urls   []string // that are tried, until one succeeds
 	token  string
 	client *http.Client
 }
@@ -53,19 +54,17 @@ func (s *Scraper) Close() { s.client.CloseIdleConnections() }
 
 // Scrape returns the values by metric, each the sum of its series. Histograms and summaries have a
 // _sum and a _count.
-func (s *Scraper) Scrape(ctx context.Context) (_ map[string]float64, err error) {
-	for i := range s.urls {
-		values, failed := s.scrape(ctx, s.urls[0])
-		if failed == nil {
+func (s *Scraper) Scrape(ctx context.Context) (map[string]float64, error) {
+	var failed []string
+	for _, u := range s.urls {
+		values, err := s.scrape(ctx, u)
+		if err == nil {
+			s.urls = []string{u}
 			return values, nil
 		}
-		if s.urls = append(s.urls[1:], s.urls[0]); i == 0 {
-			err = failed
-		} else {
-			err = fmt.Errorf("%w; %w", err, failed)
-		}
+		failed = append(failed, err.Error())
 	}
-	return nil, err
+	return nil, errors.New(strings.Join(failed, "; "))
 }
 
 func (s *Scraper) scrape(ctx context.Context, address string) (map[string]float64, error) {

@@ -40,10 +40,9 @@ type Recorder struct {
 	known    map[ID]uint64        // newest version that a change or an answer showed
 	locks    map[ID]bool          // objects other than leases that leaders lock
 	writers  map[writer]rhythm
-	retries  map[writer]time.Duration // of failed writes
-	steps    map[step]bool            // those so far; see [Activity].Progress
-	made     map[types.UID]string     // client that has made an object
-	leader   string                   // client that has written a lock last
+	steps    map[step]bool        // those so far; see [Activity].Progress
+	made     map[types.UID]string // client that has made an object
+	leader   string               // client that has written a lock last
 	activity Activity[time.Duration]
 }
 
@@ -72,7 +71,8 @@ type writer struct {
 type rhythm struct {
 	at, gap time.Duration // gap to the write before it, 0 for the first one
 	failed  bool
-	tries   int // in a row that failed in passing, as by a conflict
+	tries   int           // in a row that failed in passing, as by a conflict
+	retry   time.Duration // time of the next one, 0 for none
 }
 
 // The delays of client-go's default rate limiter (v0.37.2), the longest one cut. Regular writes are a timer's from heartbeat on.
@@ -81,7 +81,7 @@ const firstDelay, doublings, heartbeat = 5 * time.Millisecond, 13, 5 * time.Seco
 // NewRecorder returns a recorder whose time zero is now; see [Recorder.Start].
 func NewRecorder() *Recorder {
 	return &Recorder{
-		base: time.Now(), watches: map[*flight]struct{}{}, known: map[ID]uint64{}, locks: map[ID]bool{}, writers: map[writer]rhythm{}, retries: map[writer]time.Duration{},
+		base: time.Now(), watches: map[*flight]struct{}{}, known: map[ID]uint64{}, locks: map[ID]bool{}, writers: map[writer]rhythm{},
 		steps: map[step]bool{}, made: map[types.UID]string{},
 	}
 }
@@ -216,13 +216,12 @@ func (r *Recorder) wrote(a *Access, o ID) {
 	}
 	act := &r.activity
 	act.Wrote = max(act.Wrote, a.At+a.Took)
-	delete(r.retries, w)
 	switch {
 	case now.failed && before.failed:
 		if a.Conflict() || a.Code == 0 || a.Code == http.StatusTooManyRequests || a.Code >= 500 {
 			now.tries = before.tries + 1
 		}
-		r.retries[w] = a.At + max(2*now.gap, firstDelay<<min(now.tries, doublings))
+		now.retry = a.At + max(2*now.gap, firstDelay<<min(now.tries, doublings))
 	case now.failed:
 	case a.Unchanged:
 		act.Useless = max(act.Useless, a.At+a.Took)
@@ -271,8 +270,8 @@ func (r *Recorder) Activity() Activity[time.Time] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.activity
-	for _, at := range r.retries {
-		a.Retry = max(a.Retry, at)
+	for _, w := range r.writers {
+		a.Retry = max(a.Retry, w.retry)
 	}
 	return Activity[time.Time]{r.base.Add(a.Changed), r.base.Add(a.Progress), r.base.Add(a.Wrote), r.base.Add(a.Useless), r.base.Add(a.Again), r.base.Add(a.Retry)}
 }
