@@ -151,7 +151,7 @@ func (p *session) open(ctx context.Context) error {
 	for i := range p.spec.Replicas {
 		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
 	}
-	p.server, err = server.Open(p.spec.Server, server.Setup{
+	p.server, err = p.prepared.open(server.Setup{
 		Clients: p.clients, Beside: p.others, Changed: p.recorder.Observe, Dir: p.dir, Notify: p.notify,
 		// The recorder is outside of the faults: the record has what the client met.
 		Wrap: func(h http.Handler) http.Handler { return p.recorder.Wrap(p.faults.Wrap(h)) },

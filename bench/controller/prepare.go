@@ -23,6 +23,7 @@ type prepared struct {
 	stages  []lifecycle.Stage
 	rules   *rules.Rules
 	plans   []plan
+	open    func(server.Setup) (server.Server, error)
 }
 
 // seeded is what all plays of a seed share.
@@ -81,7 +82,7 @@ func (o Options) prepare(ctx context.Context, s Spec) (*prepared, error) {
 	if p.seeded, err = s.seed(s.Seed); err != nil {
 		return nil, err
 	}
-	if err = server.Check(s.Server); err != nil {
+	if p.open, err = server.Find(s.Server); err != nil {
 		return fail("server")
 	}
 	if len(s.Manifests) > 0 {

@@ -1,7 +1,7 @@
 // Package server has the API servers of plays, behind one interface: the simulated one, an etcd and kube-apiserver of
 // its own for each play, and that of a cluster.
 //
-//  1. [Open] makes one from a [Setup]. [Check] says beforehand whether it can.
+//  1. [Find] returns what opens one with a [Setup], or says why there is none.
 //  2. Controllers reach it with the kubeconfig of their name. Their requests pass through [Setup].Wrap, which records
 //     them and injects faults.
 //  3. The simulated server knows its changes and who made them. Of a real one, watches of all its resources report
@@ -64,41 +64,24 @@ type Setup struct {
 	Notify     func(string)      // receives a line of what does not end a play
 }
 
-// Check reports whether the server of a name can be made.
-func Check(name string) error {
+// Find returns a function that opens the server of a name for a play, with all that exists before the storm. The error of bad
+// input is a [*manifest.Error]. That of Find says why there is no such server.
+func Find(name string) (open func(Setup) (Server, error), err error) {
 	switch name {
 	case Simulated:
-		return nil
-	case Envtest:
-		_, _, err := assets()
-		return err
-	}
-	_, err := cluster.Connect(name, "")
-	return err
-}
-
-// Open makes the server of a name for a play, with all that exists before the storm. The error of bad input is a
-// [*manifest.Error].
-func Open(name string, set Setup) (Server, error) {
-	switch name {
-	case Simulated:
-		return newSimulated(set)
+		return newSimulated, nil
 	case Envtest:
 		etcd, kube, err := assets()
-		if err != nil {
-			return nil, err
-		}
-		plane, err := Start(context.Background(), PlaneOptions{Etcd: etcd, APIServer: kube, Logs: set.Dir, Flags: envtestFlags})
-		if err != nil {
-			return nil, err
-		}
-		return newReal(set, plane.Config(), plane.Stop)
+		return func(set Setup) (Server, error) {
+			plane, err := Start(context.Background(), PlaneOptions{Etcd: etcd, APIServer: kube, Logs: set.Dir, Flags: envtestFlags})
+			if err != nil {
+				return nil, err
+			}
+			return newReal(set, plane.Config(), plane.Stop)
+		}, err
 	}
 	to, err := cluster.Connect(name, "")
-	if err != nil {
-		return nil, err
-	}
-	return newReal(set, to.Config(), nil)
+	return func(set Setup) (Server, error) { return newReal(set, to.Config(), nil) }, err
 }
 
 // endpoint is where clients reach a server.
