@@ -54,14 +54,9 @@ func newIndex(p *record.Play) *index {
 	return x
 }
 
+// metaOf returns the metadata of an object, nil without.
 func metaOf(o runtime.Object) metav1.Object {
-	if o == nil {
-		return nil
-	}
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return nil
-	}
+	m, _ := o.(metav1.Object)
 	return m
 }
 
