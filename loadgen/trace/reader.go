@@ -36,10 +36,8 @@ type Reader struct {
 	frames  int           // number of frames, from the end of a trace
 	at      place         // position of the last frame
 	last    time.Duration // its time
-	err     error
-	onFault func(*Error) // set by [Reader.Tolerate]
-	lost    *Error       // skipped error that Next returns as a Break
-	seen    []Resource   // resources of the frames so far, in order
+	onFault func(*Error)  // set by [Reader.Tolerate]
+	seen    []Resource    // resources of the frames so far, in order
 
 	maxSmall int64 // less in a test
 }
@@ -145,7 +143,7 @@ func (r *Reader) Sizes() (file, lines int64) { return r.file.n, r.lines.pos.offs
 func (r *Reader) Tolerate(f func(*Error)) { r.onFault = f }
 
 // Next returns the next frame, and io.EOF after the last one. Every other error is an
-// [*Error]; all later calls return it again. Next checks that
+// [*Error]; the next call continues after what cannot be read. Next checks that
 //
 //   - the stream is complete and checksums match,
 //   - each line is a JSON object with an offset, a known type and an object,
@@ -155,31 +153,22 @@ func (r *Reader) Tolerate(f func(*Error)) { r.onFault = f }
 //
 // It ignores unknown fields of the line.
 func (r *Reader) Next() (Frame, error) {
-	if r.err != nil {
-		return Frame{}, r.err
+	for {
+		f, err := r.next()
+		fault, bad := errors.AsType[*Error](err)
+		if !bad {
+			return f, err
+		}
+		r.ended = true // The end may be among the losses.
+		if r.onFault == nil {
+			return f, err
+		}
+		if r.onFault(fault); !errors.Is(fault, ErrEmpty) {
+			return Frame{Offset: r.last, Break: &Break{Reason: Unreadable, Message: fault.message()}}, nil
+		}
 	}
-	if lost := r.lost; lost != nil {
-		r.lost = nil
-		return Frame{Offset: r.last, Break: &Break{Reason: Unreadable, Message: lost.message()}}, nil
-	}
-	f, err := r.next()
-	var fault *Error
-	switch {
-	case err == nil:
-		return f, nil
-	case r.onFault == nil || !errors.As(err, &fault):
-		r.err = err
-		return Frame{}, err
-	}
-	r.ended = true // The end may be among the losses.
-	r.onFault(fault)
-	if !errors.Is(fault, ErrEmpty) {
-		r.lost = fault
-	}
-	return r.Next()
 }
 
-// next is Next, but can be called again after an *Error.
 func (r *Reader) next() (Frame, error) {
 	if err := r.pending; err != nil {
 		r.pending = nil

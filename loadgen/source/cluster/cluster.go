@@ -45,30 +45,23 @@ type Cluster struct {
 func Connect(path, name string) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
-	loaded, err := rules.Load()
+	client := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name})
+	loaded, err := client.RawConfig()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrKubeconfig, err)
 	}
-	if name == "" {
-		name = loaded.CurrentContext
-	}
-	if name == "" && len(loaded.Contexts) == 0 {
-		if config, err := rest.InClusterConfig(); err == nil {
-			return For(config)
-		}
-	}
-	if loaded.Contexts[name] == nil {
+	name = cmp.Or(name, loaded.CurrentContext)
+	if loaded.Contexts[name] == nil && (name != "" || len(loaded.Contexts) > 0) {
 		return nil, fmt.Errorf("%w: context %q (the kubeconfig has: %s)", ErrContext, name, strings.Join(slices.Sorted(maps.Keys(loaded.Contexts)), ", "))
 	}
-	client := clientcmd.NewNonInteractiveClientConfig(*loaded, name, &clientcmd.ConfigOverrides{}, rules)
 	namespace, _, namespaceErr := client.Namespace()
 	config, err := client.ClientConfig()
-	if err := errors.Join(err, namespaceErr); err != nil {
-		return nil, fmt.Errorf("%w: context %s: %w", ErrContext, name, err)
+	if err := cmp.Or(err, namespaceErr); err != nil {
+		return nil, fmt.Errorf("%w: context %q: %w", ErrContext, name, err)
 	}
 	c, err := For(config)
 	if err != nil {
-		return nil, fmt.Errorf("%w: context %s: %w", ErrContext, name, err)
+		return nil, fmt.Errorf("%w: context %q: %w", ErrContext, name, err)
 	}
 	c.Context, c.Namespace = name, namespace
 	return c, nil
