@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -184,10 +182,7 @@ func (r *Reader) next() (Frame, error) {
 	if file, lines := r.Sizes(); lines > r.maxSmall && lines/maxRatio > file {
 		return Frame{}, r.lines.last(raw.place, corrupt("it decompresses to more than %d times its size", maxRatio))
 	}
-	f, ok := r.parseOwn(raw)
-	if !ok {
-		f, err = r.parse(raw)
-	}
+	f, err := r.parse(raw)
 	switch {
 	case errors.Is(err, io.EOF):
 		return Frame{}, r.finish(raw)
@@ -349,6 +344,14 @@ func (r *Reader) parse(raw rawLine) (Frame, error) {
 	if len(f.Object) == 0 || bytes.Equal(f.Object, []byte("null")) {
 		return fail("the event has no object")
 	}
+	// The writer of a trace has checked the object. The checksum of a block comes at its end, so a tolerant reader checks
+	// what stands before damage.
+	if r.head != nil && r.onFault == nil && f.Resource != (Resource{}) {
+		if i := slices.IndexFunc(r.seen, func(of Resource) bool { return of.GVR() == f.Resource.GVR() }); i >= 0 {
+			f.Resource = r.seen[i]
+			return f, nil
+		}
+	}
 	h, err := headOf(f.Object)
 	if err == nil {
 		err = h.check(f.Type)
@@ -366,30 +369,6 @@ func (r *Reader) parse(raw rawLine) (Frame, error) {
 		}
 	}
 	return f, nil
-}
-
-// ownLine matches the start of a line of [appendLine] with an object, without the parts that vary in a line.
-var ownLine = regexp.MustCompile(`^\{"offsetNs":([0-9]{1,18}),"resource":"([^"\\]+)","event":\{"type":"([A-Z]+)","object":\{`)
-
-// parseOwn parses a line of [appendLine] in a trace without parsing the object's JSON, which
-// the writer has validated. ok is false for any other line, for a resource's first, and for a tolerant reader:
-// the checksum of a block comes at its end, and what stands before damage must not pass unread.
-func (r *Reader) parseOwn(raw rawLine) (f Frame, ok bool) {
-	if r.head == nil || r.lines.by != "zstd" || r.onFault != nil {
-		return f, false
-	}
-	m := ownLine.FindSubmatchIndex(raw.data)
-	if m == nil || !bytes.HasSuffix(raw.data, []byte(lineEnd)) || m[1] > len(raw.data)-len(lineEnd) {
-		return f, false
-	}
-	name, typ := raw.data[m[4]:m[5]], watch.EventType(raw.data[m[6]:m[7]])
-	i := slices.IndexFunc(r.seen, func(r Resource) bool { return bytes.HasSuffix(name, []byte(r.Resource)) && r.String() == string(name) })
-	offset, err := strconv.ParseInt(string(raw.data[m[2]:m[3]]), 10, 64)
-	if i < 0 || err != nil || !knownType(typ) {
-		return f, false
-	}
-	object := raw.data[m[1]-1 : len(raw.data)-len(lineEnd)]
-	return Frame{Offset: time.Duration(offset), Type: typ, Object: object, Resource: r.seen[i], Line: raw.line}, true
 }
 
 // parseResource parses the format of [Resource.String].

@@ -128,10 +128,7 @@ func (w *Writer) Close() error {
 	return err
 }
 
-const (
-	headStart = `{"header":`
-	lineEnd   = "}}" // of a recorded line with an object
-)
+const headStart = `{"header":` // of a trace
 
 // appendLine appends the line of a frame. The error wraps [ErrFrame].
 func appendLine(b []byte, f Frame) ([]byte, error) {
@@ -175,7 +172,7 @@ func appendLine(b []byte, f Frame) ([]byte, error) {
 		}
 		object = compact.Bytes()
 	}
-	return append(append(b, object...), lineEnd+"\n"...), nil
+	return append(append(b, object...), "}}\n"...), nil
 }
 
 func knownType(t watch.EventType) bool {
