@@ -142,7 +142,7 @@ func (s *Spec) parse(c *pipeline.Config) (err error) {
 			return manifest.BadField("share", err)
 		}
 	}
-	if c.Faults, err = fault.ParseEach(s.Faults); err == nil {
+	if c.Faults, err = fault.ParseAll(s.Faults...); err == nil {
 		_, err = fault.New(c.Faults, 0) // An informer is no program to crash.
 	}
 	return manifest.BadField("faults", err)

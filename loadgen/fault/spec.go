@@ -399,13 +399,13 @@ func (s *Spec) parse(text string, colon bool) error {
 	return nil
 }
 
-// ParseAll reads faults as [Parse] does, separated by semicolons or newlines. The word
+// ParseAll reads faults of texts as [Parse] does, separated by semicolons or newlines. The word
 // all stands for [Cycle] and takes every, count and until: all:every=1s,count=3. The
-// error has the fault's position.
-func ParseAll(text string) ([]Spec, error) {
+// error has the fault's position. Only without a text there may be none.
+func ParseAll(texts ...string) ([]Spec, error) {
 	var specs []Spec
 	n := 0
-	for one := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ';' || r == '\n' }) {
+	for one := range strings.FieldsFuncSeq(strings.Join(texts, "\n"), func(r rune) bool { return r == ';' || r == '\n' }) {
 		if one = strings.TrimSpace(one); one == "" {
 			continue
 		}
@@ -416,22 +416,10 @@ func ParseAll(text string) ([]Spec, error) {
 		}
 		specs = append(specs, more...)
 	}
-	if len(specs) == 0 {
+	if len(specs) == 0 && len(texts) > 0 {
 		return nil, fmt.Errorf("%w: none is named (allowed: all, %s)", ErrSpec, allowed())
 	}
 	return specs, nil
-}
-
-// ParseEach is [ParseAll] of several texts.
-func ParseEach(texts []string) (all []Spec, err error) {
-	for _, text := range texts {
-		specs, err := ParseAll(text)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, specs...)
-	}
-	return all, nil
 }
 
 func parseOne(text string) ([]Spec, error) {

@@ -82,7 +82,7 @@ func (v *service) load(ctx context.Context, stdin io.Reader, stderr io.Writer) (
 		return badField(err)
 	}
 	o.Address, o.Seed = net.JoinHostPort(v.bind, strconv.Itoa(int(v.port))), cmp.Or(v.from.Seed, 1)
-	if o.Faults, err = fault.ParseEach(v.from.Faults); err != nil {
+	if o.Faults, err = fault.ParseAll(v.from.Faults...); err != nil {
 		return badFlag("faults", err)
 	}
 	if v.manifests.Stdin = stdin; len(v.manifests.Filenames) > 0 {
