@@ -100,10 +100,20 @@ func filled(sections []section) (out []section) {
 // subject names the program under test.
 func subject(o *controller.Result) string {
 	if n := len(o.Spec.Programs); n > 0 && len(o.Spec.Programs[n-1].Command) > 0 {
-		return filepath.Base(o.Spec.Programs[n-1].Command[0])
+		command := o.Spec.Programs[n-1].Command
+		for _, word := range strings.Fields(strings.Join(command, " ")) {
+			name := filepath.Base(word)
+			if !slices.Contains(starters, name) && !strings.HasPrefix(word, "-") && !strings.Contains(word, "=") {
+				return name
+			}
+		}
+		return filepath.Base(command[0])
 	}
 	return "attached controller"
 }
+
+// starters are programs that start others.
+var starters = []string{"sh", "bash", "env", "exec", "nice", "go", "run"}
 
 // playGroup holds the rounds of one program with one fault plan.
 type playGroup struct {

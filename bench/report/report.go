@@ -100,7 +100,7 @@ var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 // and arrow keys, and switches series and rates. Without the script
 // everything is visible. The page draws no figures of an invalid cell.
 //
-// Full distributions are in the logs of the folder latency, which any HdrHistogram plotter reads.
+// Full distributions are in run.json, as histograms that each HdrHistogram library decodes.
 func HTML(w io.Writer, o *lab.Outcome) error { return write(w, o, newDocument, htmlPage, true) }
 
 // Write writes report.md and report.html into a results folder, each completely or not
