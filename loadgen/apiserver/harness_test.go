@@ -244,3 +244,10 @@ func (s *Server) defineCRD(t testing.TB, manifest string) {
 		t.Fatal(err)
 	}
 }
+
+// opened returns the number of watches so far.
+func (s *Server) opened() (n int) {
+	s.watching.mu.Lock()
+	defer s.watching.mu.Unlock()
+	return len(s.watching.all) + s.watching.ended
+}

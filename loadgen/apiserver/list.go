@@ -177,11 +177,8 @@ func (s *Server) list(req *request, q *query) error {
 	if err != nil {
 		return err
 	}
-	done := func() {
-		s.lists.Add(1)
-		if q.opts.Continue == "" {
-			s.snapshots.Add(1)
-		}
+	if q.opts.Continue == "" {
+		s.snapshots.Add(1)
 	}
 	if req.form.Shape().IsTable() {
 		objects := make([]runtime.Object, len(p.items))
@@ -194,7 +191,6 @@ func (s *Server) list(req *request, q *query) error {
 		if err != nil {
 			return err
 		}
-		done()
 		wire.WriteBody(req.w, http.StatusOK, req.form, body)
 		return nil
 	}
@@ -209,7 +205,6 @@ func (s *Server) list(req *request, q *query) error {
 			return req.unreadable(err)
 		}
 	}
-	done()
 	req.w.Header().Set("Content-Type", req.form.ContentType())
 	_ = req.kind.WriteList(req.w, req.form, p.meta, objects) // fails if the client is gone
 	return nil

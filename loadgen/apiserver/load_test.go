@@ -261,8 +261,8 @@ func TestLoad(t *testing.T) {
 	}
 	after, _ := held()
 	t.Logf("after %d events: %+d bytes a watch", loadBurst*loadBursts, (after-watched)/all)
-	if srv.Watches() != int64(all) {
-		t.Errorf("%d watches were opened for %d", srv.Watches(), all)
+	if srv.opened() != all {
+		t.Errorf("%d watches were opened for %d", srv.opened(), all)
 	}
 	end()
 	await(ctx, t, "no watches", func() bool { return len(srv.Lags()) == 0 })

@@ -66,10 +66,8 @@ import (
 // DefaultBookmarkInterval is that of a real server's watch cache.
 const DefaultBookmarkInterval = time.Minute
 
-var (
-	ErrState   = errors.New("wrong state")     // a method was called too early, too late or twice
-	ErrOptions = errors.New("invalid options") // an option is invalid
-)
+// ErrState means that a method was called too early, too late or twice.
+var ErrState = errors.New("wrong state")
 
 // Options configure a [Server].
 type Options struct {
@@ -108,7 +106,7 @@ type Server struct {
 	collections map[schema.GroupVersionResource]*collection // by keyOf
 	revision    store.Revision                              // of all their logs
 
-	lists, snapshots     atomic.Int64 // requests
+	snapshots            atomic.Int64 // requests
 	addresses, nodePorts atomic.Int64 // allocated to services
 	wire                 atomic.Int64 // written bytes
 	watching             watching
@@ -132,8 +130,7 @@ func New(s *storm.Storm, opts Options) (*Server, error) {
 	return Open(opts, p)
 }
 
-// Open returns a server of zero or more storms, each of another resource. The error wraps
-// [ErrOptions]. O(resources).
+// Open returns a server of zero or more storms, each of another resource. O(resources).
 func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	if opts.BookmarkInterval <= 0 {
 		opts.BookmarkInterval = DefaultBookmarkInterval
@@ -209,16 +206,6 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) (url string, err erro
 	s.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1 << 20, WriteByteTimeout: writeTimeout}
 	go func() { s.served <- s.http.ServeTLS(counted, "", "") }()
 	return "https://" + l.Addr().String(), nil
-}
-
-// Lists returns the number of answered LIST requests, pages included.
-func (s *Server) Lists() int64 { return s.lists.Load() }
-
-// Watches returns the number of accepted WATCH requests.
-func (s *Server) Watches() int64 {
-	s.watching.mu.Lock()
-	defer s.watching.mu.Unlock()
-	return int64(len(s.watching.all) + s.watching.ended)
 }
 
 // Snapshots returns the number of requests for the whole state: a LIST, without its

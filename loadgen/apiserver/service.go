@@ -110,8 +110,7 @@ func NewService(opts ServiceOptions) (*Service, error) {
 	return s, nil
 }
 
-// Run serves until ctx ends, and writes to out how to reach the server and what it served. The error of an option is a
-// [*manifest.Error].
+// Run serves until ctx ends, and writes to out how to reach the server. The error of an option is a [*manifest.Error].
 func (s *Service) Run(ctx context.Context, out io.Writer) error {
 	err := s.listen()
 	if err == nil {
@@ -120,10 +119,7 @@ func (s *Service) Run(ctx context.Context, out io.Writer) error {
 		<-ctx.Done()
 	}
 	s.injector.Stop()
-	if err = errors.Join(err, s.server.Close()); s.url != "" {
-		fmt.Fprintf(out, "served %d lists and %d watches, %.1f MB\n", s.server.Lists(), s.server.Watches(), float64(s.server.WireBytes())/1e6)
-	}
-	return err
+	return errors.Join(err, s.server.Close())
 }
 
 // listen starts serving and writes the kubeconfig.

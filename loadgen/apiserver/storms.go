@@ -95,7 +95,7 @@ func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {
 // add serves a storm's resource from its recording.
 func (s *Server) add(p *Prepared) error {
 	fail := func(err error) error {
-		return fmt.Errorf("apiserver: %w: storm %s: %w", ErrOptions, p.storm.Name, err)
+		return fmt.Errorf("apiserver: storm %s: %w", p.storm.Name, err)
 	}
 	res, err := s.resourceOf(p)
 	if err != nil {

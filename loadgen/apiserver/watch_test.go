@@ -35,8 +35,8 @@ func TestWatchFromVersion(t *testing.T) {
 			t.Fatalf("version %s, want %d", e.Version, seq)
 		}
 	}
-	if n := srv.Watches(); n != 2 {
-		t.Errorf("Watches() = %d, want 2", n)
+	if n := srv.opened(); n != 2 {
+		t.Errorf("%d watches, want 2", n)
 	}
 	if n := srv.Snapshots(); n != 0 {
 		t.Errorf("Snapshots() = %d, want 0", n)

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	clientdiscovery "k8s.io/client-go/discovery"
+
+	"watchlab/loadgen/apiserver/wire"
 )
 
 // Version is the Kubernetes version of a simulated server. The suffix, which
@@ -193,12 +195,7 @@ func (d *documents) addLists(lists map[schema.GroupVersion]*metav1.APIResourceLi
 }
 
 // pathOf returns the path of a version's resources, "/apis/apps/v1".
-func pathOf(gv schema.GroupVersion) string {
-	if gv.Group == "" {
-		return "/api/" + gv.Version
-	}
-	return "/apis/" + gv.String()
-}
+func pathOf(gv schema.GroupVersion) string { return wire.Path{Resource: gv.WithResource("")}.String() }
 
 // aggregate returns the aggregated document of the core group or of all others.
 func (d *documents) aggregate(core bool) *apidiscoveryv2.APIGroupDiscoveryList {
