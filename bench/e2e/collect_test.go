@@ -68,17 +68,17 @@ func TestCollectFromAPIServer(t *testing.T) {
 	if err != nil || len(list.Items) != pods+1 {
 		t.Fatalf("%d ConfigMaps, want %d: %v", len(list.Items), pods+1, err)
 	}
-	c, err := maps.Collect(t.Context(), "scale", pods, lab.MergeOptions{})
-	if err != nil || len(c.Damaged) > 0 || len(c.Outcome.Merged.Shares) != pods {
-		t.Fatalf("damaged %v, error %v", c.Damaged, err)
+	o, damaged, err := maps.Collect(t.Context(), "scale", pods, lab.MergeOptions{})
+	if err != nil || len(damaged) > 0 || len(o.Merged.Shares) != pods {
+		t.Fatalf("damaged %v, error %v", damaged, err)
 	}
 	if err := client.ConfigMaps("results").Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if c, err = maps.Collect(t.Context(), "scale", pods, lab.MergeOptions{}); err != nil {
+	if o, _, err = maps.Collect(t.Context(), "scale", pods, lab.MergeOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if missing := c.Outcome.Merged.Missing; len(missing) != 1 || strconv.Itoa(missing[0]) != list.Items[0].Labels[fleet.PodLabel] {
+	if missing := o.Merged.Missing; len(missing) != 1 || strconv.Itoa(missing[0]) != list.Items[0].Labels[fleet.PodLabel] {
 		t.Errorf("missing: %v", missing)
 	}
 }

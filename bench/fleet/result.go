@@ -64,12 +64,10 @@ var (
 
 // header describes a bundle. It is readable without decompression.
 type header struct {
-	// Index, Of, Attempt, Pod and Node are those of the share; see [lab.Share].
-	Index   int    `json:"index"`
-	Of      int    `json:"of"`
-	Attempt int    `json:"attempt,omitempty"`
-	Pod     string `json:"pod,omitempty"`
-	Node    string `json:"node,omitempty"`
+	// Index, Of and Attempt are those of the share; see [lab.Share].
+	Index   int `json:"index"`
+	Of      int `json:"of"`
+	Attempt int `json:"attempt,omitempty"`
 	// Commit is the program's revision, with the suffix -dirty if its source was modified.
 	Commit   string    `json:"commit"`
 	Started  time.Time `json:"started"`  // start of the pod's run
@@ -128,7 +126,7 @@ func encode(s *lab.Share) (bundle, error) {
 		return bundle{}, fmt.Errorf("encode the result: %w", err)
 	}
 	return bundle{header{
-		Index: s.Index, Of: s.Of, Attempt: s.Attempt, Pod: s.Pod, Node: s.Node,
+		Index: s.Index, Of: s.Of, Attempt: s.Attempt,
 		Commit: o.Env.Revision(), Started: o.Started.UTC(), Finished: o.Ended != nil && !o.Interrupted, Size: int64(len(text)),
 	}, enc.EncodeAll(text, nil)}, nil
 }
@@ -322,39 +320,34 @@ func (c ConfigMaps) read(ctx context.Context, run string) (bundles []bundle, dam
 
 func missing(data []byte) bool { return data == nil }
 
-// Collected is the result of [ConfigMaps.Collect].
-type Collected struct {
-	Outcome *lab.Outcome // merged outcome of all pods
-	Damaged []string     // incomplete and damaged results, with the reason
-}
-
-// Collect reads all results of a run and merges one per pod ([lab.Merge]). of is the number of pods.
-// The error wraps [ErrNoResult], or [lab.ErrShares] for results of different runs; Damaged is then
+// Collect reads all results of a run and merges one per pod ([lab.Merge]). of is the number of pods. damaged are the
+// incomplete and damaged results, with the reason.
+// The error wraps [ErrNoResult], or [lab.ErrShares] for results of different runs; damaged is then
 // known.
-func (c ConfigMaps) Collect(ctx context.Context, run string, of int, opts lab.MergeOptions) (got Collected, err error) {
-	var bundles []bundle
-	if bundles, got.Damaged, err = c.read(ctx, run); err != nil {
-		return got, err
-	}
-	if len(bundles) == 0 {
-		return got, ErrNoResult
+func (c ConfigMaps) Collect(ctx context.Context, run string, of int, opts lab.MergeOptions) (o *lab.Outcome, damaged []string, err error) {
+	bundles, damaged, err := c.read(ctx, run)
+	switch {
+	case err != nil:
+		return nil, damaged, err
+	case len(bundles) == 0:
+		return nil, damaged, ErrNoResult
 	}
 	attempts := make([]lab.Attempt, len(bundles))
 	for i, h := range bundles {
 		// Results of other builds may not decode.
 		switch first := bundles[0]; {
 		case h.Commit != first.Commit:
-			return got, lab.MixedError("the program's commit", first.Commit, first.Index, h.Commit, h.Index)
+			return nil, damaged, lab.MixedError("the program's commit", first.Commit, first.Index, h.Commit, h.Index)
 		case h.Of != of:
-			return got, fmt.Errorf("%w: expected %d pods, but pod %d belongs to %d", lab.ErrShares, of, h.Index, h.Of)
+			return nil, damaged, fmt.Errorf("%w: expected %d pods, but pod %d belongs to %d", lab.ErrShares, of, h.Index, h.Of)
 		}
 		attempts[i] = lab.Attempt{Index: h.Index, Number: h.Attempt, Started: h.Started, Finished: h.Finished}
 	}
-	got.Outcome, err = lab.Merge(attempts, func(i int) (*lab.Share, error) {
+	o, err = lab.Merge(attempts, func(i int) (*lab.Share, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		return bundles[i].share()
 	}, opts)
-	return got, err
+	return o, damaged, err
 }

@@ -170,7 +170,7 @@ func TestReadResults(t *testing.T) {
 			return m
 		}, []string{"0/2#0"}, "result-1"},
 		"header": {func(m []corev1.ConfigMap) []corev1.ConfigMap {
-			m[0].Annotations[partAnnotation] = strings.Replace(m[0].Annotations[partAnnotation], "node-a", "node-b", 1)
+			m[0].Annotations[partAnnotation] = strings.Replace(m[0].Annotations[partAnnotation], "abc", "abd", 1)
 			return m
 		}, []string{"1/2#0"}, "its checksum is not that of its contents"},
 		"annotation": {func(m []corev1.ConfigMap) []corev1.ConfigMap {
@@ -265,18 +265,18 @@ func TestCollect(t *testing.T) {
 	} {
 		maps := &fakeMaps{}
 		maps.upload(t, tc.shares...)
-		c, err := ConfigMaps{maps}.Collect(t.Context(), "mine", 2, lab.MergeOptions{})
-		if !errors.Is(err, tc.want) || err != nil && !strings.Contains(err.Error(), tc.says) || (c.Outcome != nil) != (err == nil) {
+		o, _, err := ConfigMaps{maps}.Collect(t.Context(), "mine", 2, lab.MergeOptions{})
+		if !errors.Is(err, tc.want) || err != nil && !strings.Contains(err.Error(), tc.says) || (o != nil) != (err == nil) {
 			t.Errorf("%s: error %v", name, err)
 		}
 		if err != nil {
 			continue
 		}
-		m := c.Outcome.Merged
+		m := o.Merged
 		if len(m.Shares) != 2 || m.Shares[0].Attempt != 0 {
-			t.Errorf("%+v: %+v", c, m)
+			t.Errorf("%+v", m)
 		}
-		if r := c.Outcome.Comparisons[0].Cells[0].Rounds; len(r) != 1 || r[0].Result.EventsIn != 2000 {
+		if r := o.Comparisons[0].Cells[0].Rounds; len(r) != 1 || r[0].Result.EventsIn != 2000 {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -307,15 +307,6 @@ func (o *Outcome) Cells() iter.Seq2[*ComparisonResult, *CellResult] {
 	}
 }
 
-// Measurements returns the numbers of rounds of cells, finished and planned.
-func (o *Outcome) Measurements() (finished, all int) {
-	for c, cl := range o.Cells() {
-		finished += len(cl.Rounds)
-		all += c.Rounds
-	}
-	return finished, all
-}
-
 // Failed returns the cells with a failed verdict ([Verdict.Failed]): names and verdicts.
 func (o *Outcome) Failed() []string {
 	var failed []string

@@ -86,14 +86,8 @@ const (
 	StampsAll     Stamps = "all"     // every event and hand-over
 )
 
-func (s Stamps) sampling() observe.Sampling {
-	switch s {
-	case StampsNone:
-		return observe.None
-	case StampsAll:
-		return observe.All
-	}
-	return observe.Sampled
+var samplings = map[Stamps]observe.Sampling{
+	StampsNone: observe.None, "": observe.Sampled, StampsSampled: observe.Sampled, StampsAll: observe.All,
 }
 
 // The stages that label profiles; see [pprof.Do].
@@ -155,7 +149,7 @@ func (w *workload) Setup(ctx context.Context) error {
 	}
 	w.storm = p.at(w.rate)
 	opts := observe.Options{
-		Storm: w.storm.Storm, Schedule: w.storm.schedule, Paced: w.rate.Paced(), Sampling: p.stampsOf().sampling(), Budget: w.storm.budget,
+		Storm: w.storm.Storm, Schedule: w.storm.schedule, Paced: w.rate.Paced(), Sampling: samplings[p.stampsOf()], Budget: w.storm.budget,
 	}
 	if p.Pipeline == QueuePipeline {
 		opts.Producers = p.Producers

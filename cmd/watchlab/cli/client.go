@@ -43,7 +43,7 @@ behaviour failed. docs/client.md has adapters for Go, JavaScript and Python.`,
 			if within < time.Second {
 				return badFlag("within", fmt.Errorf("%v is less than 1s", within))
 			}
-			if s.dir, err = newFolder(s.dir, s.verb); err != nil {
+			if _, err := s.options(cmd); err != nil {
 				return err
 			}
 			if err := lab.MakeDir(s.dir); err != nil {

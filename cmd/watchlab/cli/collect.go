@@ -49,14 +49,14 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	plan, stderr := state.Plan, cmd.ErrOrStderr()
-	got, err := maps.Collect(cmd.Context(), plan.Run, plan.Pods, lab.MergeOptions{
+	o, damaged, err := maps.Collect(cmd.Context(), plan.Run, plan.Pods, lab.MergeOptions{
 		Name: plan.Run, Experiment: plan.Experiment,
 		Args: []string{"cluster", "run", "--name", plan.Run, "--pods", fmt.Sprint(plan.Pods), "--", "--experiment", lab.ExperimentFile},
 	})
-	for _, d := range got.Damaged {
+	for _, d := range damaged {
 		warn(stderr, "%s", d)
 	}
-	early := errors.Is(err, fleet.ErrNoResult) || err == nil && (got.Outcome.Interrupted || len(got.Outcome.Merged.Missing) > 0)
+	early := errors.Is(err, fleet.ErrNoResult) || err == nil && (o.Interrupted || len(o.Merged.Missing) > 0)
 	switch {
 	case early && !state.Over: // A retry may still upload.
 		return fmt.Errorf("run %s has not ended: %s; collect it when %s shows its end",
@@ -68,7 +68,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	case err != nil:
 		return fmt.Errorf("run %s: %w", state.Ref, err)
 	}
-	return f.write(cmd, state, got.Outcome)
+	return f.write(cmd, state, o)
 }
 
 func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outcome) error {

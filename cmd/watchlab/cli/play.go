@@ -91,8 +91,8 @@ func (r *playing) conclude(o *lab.Outcome, err error, stdout, stderr io.Writer) 
 		return errInvalid
 	}
 	if o.Interrupted {
-		finished, all := o.Measurements()
-		warn(stderr, "interrupted; %d of %d measurements were finished and are kept", finished, all)
+		finished, all := o.Finished()
+		warn(stderr, "interrupted; %d of %d cells have all their rounds; finished rounds are kept", finished, all)
 		return errInterrupted
 	}
 	return nil
