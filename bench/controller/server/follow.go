@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,129 +69,80 @@ func (s *actual) follow(r schema.GroupVersionResource) error {
 	if known {
 		return nil
 	}
-	f := follower{server: s, resource: r, known: map[string]*unstructured.Unstructured{}, events: make(chan watch.Event, maxPending)}
-	list, err := f.list()
-	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err) {
+	client := s.client.Resource(r)
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		WatchFuncWithContext: client.Watch,
+	}, &unstructured.Unstructured{}, 0, nil)
+	f := follower{server: s, resource: r}
+	present, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { f.report(watch.Added, nil, o) },
+		UpdateFunc: func(old, o any) { f.report(watch.Modified, old, o) },
+		DeleteFunc: func(o any) { f.report(watch.Deleted, nil, o) },
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(s.ctx)
+	err = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		switch gone := unseen(err); {
+		case apierrors.IsResourceExpired(err), apierrors.IsGone(err): // It lists again.
+		case gone && present.HasSynced(): // So is its definition, which may come back.
+		case gone:
+			stop(err)
+		default:
+			s.fail(fmt.Errorf("watch of %s: %w", r.GroupResource(), err))
+			stop(err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.running.Go(func() { informer.RunWithContext(ctx) })
+	select {
+	case <-present.HasSyncedChecker().Done():
+		return nil
+	case <-ctx.Done():
+	}
+	if err = context.Cause(ctx); unseen(err) {
 		s.setup.Notify(fmt.Sprintf("changes of %s are not seen: %v", r.GroupResource(), err))
 		return nil
 	}
-	if err == nil {
-		err = f.replace(list)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", r.GroupResource(), err)
-	}
-	fail := func(err error) {
-		if err != nil {
-			s.fail(fmt.Errorf("watch of %s: %w", r.GroupResource(), err))
-		}
-	}
-	s.running.Go(func() {
-		defer close(f.events)
-		fail(f.watch(list.GetResourceVersion()))
-	})
-	s.running.Go(func() {
-		for e := range f.events {
-			if list, ok := e.Object.(*unstructured.UnstructuredList); ok {
-				fail(f.replace(list))
-			} else {
-				fail(f.report(e.Type, e.Object.(*unstructured.Unstructured)))
-			}
-		}
-	})
-	return nil
+	return fmt.Errorf("%s: %w", r.GroupResource(), err)
 }
 
-// maxPending is the number of events that wait for their authors. kube-apiserver ends the watch of a client that reads
-// slowly.
-const maxPending = 1 << 16
+// unseen reports whether a resource cannot be listed and watched.
+func unseen(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err)
+}
 
 // follower reports the changes of a resource.
 type follower struct {
 	server   *actual
 	resource schema.GroupVersionResource
-	known    map[string]*unstructured.Unstructured
-	last     time.Time        // of a change
-	events   chan watch.Event // and lists of all objects
+	last     time.Time // of a change
 }
 
-func (f *follower) list() (*unstructured.UnstructuredList, error) {
-	return f.server.client.Resource(f.resource).List(f.server.ctx, metav1.ListOptions{})
-}
-
-// watch passes the events from a version on until ctx ends, or there is no such resource any more.
-func (f *follower) watch(at string) error {
-	ctx := f.server.ctx
-	// kube-apiserver ends watches now and then.
-	for ctx.Err() == nil {
-		w, err := f.server.client.Resource(f.resource).Watch(ctx, metav1.ListOptions{ResourceVersion: at, AllowWatchBookmarks: true})
-		if err == nil {
-			at, err = f.pass(w, at)
-		}
-		switch {
-		case apierrors.IsNotFound(err): // The definition is gone.
-			f.server.mu.Lock()
-			defer f.server.mu.Unlock()
-			delete(f.server.followed, f.resource.GroupResource())
-			return nil
-		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-			list, err := f.list()
-			if err != nil {
-				return err
-			}
-			at = list.GetResourceVersion()
-			f.events <- watch.Event{Object: list}
-		case err != nil:
-			return err
-		}
+// report reports a change by the objects of an informer. An error ends the play.
+func (f *follower) report(t watch.EventType, old, object any) {
+	if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = last.Obj
 	}
-	return nil
+	before, _ := old.(*unstructured.Unstructured)
+	u := object.(*unstructured.Unstructured)
+	switch {
+	case t == watch.Deleted:
+		before = u
+	case before != nil && before.GetResourceVersion() == u.GetResourceVersion():
+		return // It was listed again.
+	}
+	if err := f.change(t, before, u); err != nil {
+		f.server.fail(fmt.Errorf("watch of %s: %w", f.resource.GroupResource(), err))
+	}
 }
 
-// pass passes the events of a watch. It returns the last version.
-func (f *follower) pass(w watch.Interface, at string) (string, error) {
-	defer w.Stop()
-	for e := range w.ResultChan() {
-		u, ok := e.Object.(*unstructured.Unstructured)
-		if e.Type == watch.Error || !ok {
-			return at, apierrors.FromObject(e.Object)
-		}
-		if at = u.GetResourceVersion(); e.Type != watch.Bookmark {
-			f.events <- watch.Event{Type: e.Type, Object: u}
-		}
-	}
-	return at, nil
-}
-
-// replace reports how a list differs from what is known.
-func (f *follower) replace(list *unstructured.UnstructuredList) error {
-	gone := maps.Clone(f.known)
-	for i := range list.Items {
-		u := &list.Items[i]
-		key := storm.ObjectKey(u.GetNamespace(), u.GetName())
-		before, ok := f.known[key]
-		delete(gone, key)
-		t := watch.Modified
-		switch {
-		case ok && before.GetResourceVersion() == u.GetResourceVersion():
-			continue
-		case !ok:
-			t = watch.Added
-		}
-		if err := f.report(t, u); err != nil {
-			return err
-		}
-	}
-	for _, u := range gone {
-		if err := f.report(watch.Deleted, u); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// report reports a change, and follows the resource that a definition adds.
-func (f *follower) report(t watch.EventType, u *unstructured.Unstructured) error {
+// change reports a change, and follows the resource that a definition adds.
+func (f *follower) change(t watch.EventType, before, u *unstructured.Unstructured) error {
 	s := f.server
 	version, err := strconv.ParseUint(u.GetResourceVersion(), 10, 64)
 	if err != nil {
@@ -202,11 +152,8 @@ func (f *follower) report(t watch.EventType, u *unstructured.Unstructured) error
 	c := apiserver.Change{
 		At: time.Now(), Type: t, Resource: f.resource, Key: storm.ObjectKey(u.GetNamespace(), u.GetName()), Version: version, Object: object,
 	}
-	if before := f.known[c.Key]; before != nil {
+	if before != nil {
 		c.Before = typed(before)
-	}
-	if f.known[c.Key] = u; t == watch.Deleted {
-		delete(f.known, c.Key)
 	}
 	path := wire.Path{Resource: f.resource, Namespace: u.GetNamespace(), Name: u.GetName()}
 	a, ok := s.authors.of(u.GetResourceVersion(), path.String(), t == watch.Deleted || silent(c.Before, object))
