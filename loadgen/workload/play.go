@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,50 +42,34 @@ func (w *Workload) Create(ctx context.Context, client dynamic.Interface, mapper 
 // a deletion of an object that is gone does nothing. Play returns after the last answer; the error is ctx's,
 // or has the first failed request.
 func (w *Workload) Play(ctx context.Context, speed float64, client dynamic.Interface, mapper meta.RESTMapper) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	began := time.Now()
-	// An object's requests go to one sender. The queues are never full: each takes all of its requests.
-	var queues [senders]chan int
-	var sizes [senders]int
-	senderOf := map[*unstructured.Unstructured]int{}
-	for i := range w.actions {
-		s, ok := senderOf[w.actions[i].Object]
-		if !ok {
-			s = len(senderOf) % senders
-			senderOf[w.actions[i].Object] = s
-		}
-		sizes[s]++
-	}
-	var wg sync.WaitGroup
-	for s := range queues {
-		queues[s] = make(chan int, sizes[s])
-		wg.Go(func() {
-			for i := range queues[s] {
-				a := &w.actions[i]
-				due := began.Add(time.Duration(float64(a.At) / speed))
-				if err := a.send(apiserver.WithIntended(ctx, due), client, mapper); err != nil && ctx.Err() == nil {
-					cancel(fmt.Errorf("%s: %s %s %s: %w", w.Name, a.Verb, a.Object.GetKind(), a.Object.GetName(), err))
-				}
-			}
-		})
-	}
+	group, sending := errgroup.WithContext(ctx)
+	group.SetLimit(senders)
+	last := map[*unstructured.Unstructured]chan struct{}{} // closed after the last request of an object
 	for i := range w.actions {
 		a := &w.actions[i]
+		due := began.Add(time.Duration(float64(a.At) / speed))
 		select {
-		case <-time.After(time.Until(began.Add(time.Duration(float64(a.At) / speed)))):
-		case <-ctx.Done():
+		case <-time.After(time.Until(due)):
+		case <-sending.Done():
 		}
-		if ctx.Err() != nil {
+		if sending.Err() != nil {
 			break
 		}
-		queues[senderOf[a.Object]] <- i
+		earlier, done := last[a.Object], make(chan struct{})
+		last[a.Object] = done
+		group.Go(func() error {
+			defer close(done)
+			if earlier != nil {
+				<-earlier
+			}
+			if err := a.send(apiserver.WithIntended(sending, due), client, mapper); err != nil && sending.Err() == nil {
+				return fmt.Errorf("%s: %s %s %s: %w", w.Name, a.Verb, a.Object.GetKind(), a.Object.GetName(), err)
+			}
+			return nil
+		})
 	}
-	for _, q := range queues {
-		close(q)
-	}
-	wg.Wait()
-	return context.Cause(ctx)
+	return cmp.Or(group.Wait(), context.Cause(ctx))
 }
 
 // Keep sends the changes without an end, counted from now and divided by speed, until ctx ends. They reach the objects in
