@@ -148,16 +148,11 @@ func (c *child) get(id string) (*serving, error) {
 	return nil, ErrClosed
 }
 
-// offsets are the intended times of a schedule.
-type offsets []int64
-
-func (o offsets) Intended(i int) time.Duration { return time.Duration(o[i]) }
-
 // Ready receives the schedule of a server.
 func (c *child) Ready(r readied, _ *int) error {
 	s, err := c.get(r.ID)
 	if err == nil && r.Due != nil {
-		s.schedule = offsets(r.Due)
+		s.schedule = pace.Func(func(i int) time.Duration { return time.Duration(r.Due[i]) })
 	}
 	return err
 }

@@ -37,9 +37,12 @@
 package anonymise
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"hash"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -52,9 +55,9 @@ const keySize = 32
 // Anonymiser replaces names and values. It is not safe for concurrent use. Its memory is
 // bounded, independent of the recording.
 type Anonymiser struct {
-	pseudonyms *pseudonyms
-	structs    structs
-	memo       map[memoKey]string // cached replacements; a full memo is cleared
+	mac     hash.Hash // from which replacements derive
+	structs structs
+	memo    map[memoKey]string // cached replacements; a full memo is cleared
 }
 
 type memoKey struct {
@@ -78,7 +81,7 @@ func New() *Anonymiser {
 
 // withKey returns an anonymiser with a given key. Equal keys give equal pseudonyms.
 func withKey(key [keySize]byte) *Anonymiser {
-	return &Anonymiser{pseudonyms: newPseudonyms(key), structs: structs{}, memo: map[memoKey]string{}}
+	return &Anonymiser{mac: hmac.New(sha256.New, key[:]), structs: structs{}, memo: map[memoKey]string{}}
 }
 
 // Frame returns the frame with a copy of its object in which names and values are replaced. In
@@ -112,7 +115,7 @@ func (a *Anonymiser) replacement(f form, s string) string {
 	if out, ok := a.memo[key]; ok {
 		return out
 	}
-	out := a.pseudonyms.of(f, s)
+	out := a.of(f, s)
 	if len(s) <= memoLength {
 		if len(a.memo) >= memoSize {
 			clear(a.memo)

@@ -541,7 +541,7 @@ func TestText(t *testing.T) {
 
 // TestUniqueWords: different words have different replacements, and no word maps to itself.
 func TestUniqueWords(t *testing.T) {
-	p := newPseudonyms(testKey)
+	p := withKey(testKey)
 	letters, numbers := opaqueDigits[:26], opaqueDigits[26:]
 	for _, alphabets := range [][]string{{numbers}, {letters}, {numbers, numbers}, {letters, numbers}, {numbers, letters, numbers}} {
 		all := []string{""}
