@@ -123,14 +123,6 @@ func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runti
 	return nil
 }
 
-func (req *request) readInto(into runtime.Object, kind schema.GroupVersionKind) error {
-	body, err := req.body()
-	if err != nil {
-		return err
-	}
-	return req.decode(body, kind, into)
-}
-
 // decodeQuery reads the parameters of a query as a real server does.
 func decodeQuery(raw string, into runtime.Object) error {
 	values, err := url.ParseQuery(raw)

@@ -34,7 +34,11 @@ func (s *Server) post(req *request) error {
 	if err != nil {
 		return notFound()
 	}
-	if err := req.readInto(o, kind); err != nil {
+	body, err := req.body()
+	if err == nil {
+		err = req.decode(body, kind, o)
+	}
+	if err != nil {
 		return err
 	}
 	patch.SetDefaults(o)
@@ -164,9 +168,8 @@ func (s *Server) evict(req *request, e *policyv1.Eviction) error {
 			})
 		}
 		for _, b := range all {
-			res, _ := s.registry.Lookup(policyv1.GroupName, "v1", "poddisruptionbudgets") // always served
 			var err error
-			s.collection(res).edit(originOf(req.http.Context()), storm.ObjectKey(b.Namespace, b.Name), func(current resources.Object) (watch.EventType, resources.Object) {
+			s.builtin(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")).edit(originOf(req.http.Context()), storm.ObjectKey(b.Namespace, b.Name), func(current resources.Object) (watch.EventType, resources.Object) {
 				budget := current.DeepCopyObject().(*policyv1.PodDisruptionBudget)
 				var disrupted bool
 				if disrupted, err = disrupt(budget, pod); err != nil || !disrupted || len(opts.DryRun) > 0 {
