@@ -35,6 +35,9 @@ func (s *Spec) SetExperiment(e experiment.Spec) error {
 	if path, why := refusedField(&e); path != "" {
 		return manifest.Bad(path, "cannot be used in a load Job: %s", why)
 	}
+	if e.Search != nil {
+		return manifest.Bad("experiment", "has a search: what it plays depends on its figures, and pods play the same")
+	}
 	if e.HasParts() {
 		return manifest.Bad("family", "is needed, or --storm or --pipeline: the default experiment has several storms")
 	}

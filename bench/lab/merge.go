@@ -73,7 +73,7 @@ type MergedShare struct {
 // An error wraps [ErrShares] or is load's. Shares must have program, seed, rounds, cells
 // and the input of all shares in common. They may run on different machines; [Merged] lists them, and Env is mostly
 // that of the first.
-// Searches (Knees, Scalings) and runs with a Budget cannot be merged.
+// Searches (Knees, Scalings) and runs with a Budget are not for shares: what they play depends on their figures.
 //
 // Time: O(shares × rounds of all cells), on all processors. Memory: at most 16 shares
 // besides their sum.
@@ -124,8 +124,6 @@ func (m *merger) add(s *Share) error {
 		return fmt.Errorf("%w: share %d has no outcome", ErrShares, s.Index)
 	case s.Of < 1 || s.Of > mostShares || s.Index < 0 || s.Index >= s.Of:
 		return fmt.Errorf("%w: there is no share %d of %d", ErrShares, s.Index, s.Of)
-	case len(s.Outcome.Knees)+len(s.Outcome.Scalings) > 0 || s.Outcome.Budget > 0:
-		return fmt.Errorf("%w: share %d has a search or a budget: what it played depends on its figures", ErrShares, s.Index)
 	}
 	if m.out == nil {
 		m.begin(s)

@@ -16,7 +16,6 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
-	"watchlab/bench/stats"
 )
 
 // part holds the measurements of one process in one play.
@@ -331,8 +330,6 @@ func TestMergeRefusesShares(t *testing.T) {
 			r.Latency = slices.Clone(r.Latency)
 			r.Latency[0].Histogram = ""
 		}), false, "intended→handled"},
-		"searches": {set(func(o *lab.Outcome) { o.Knees = make([]stats.Knee, 1) }), false, "has a search or a budget"},
-		"budgets":  {set(func(o *lab.Outcome) { o.Budget = 1 }), false, "has a search or a budget"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := merge(tc.change(steadyShares(time.Second, time.Second)), lab.MergeOptions{})
