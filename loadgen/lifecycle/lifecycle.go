@@ -311,10 +311,7 @@ func (c *Cluster) about(d time.Duration) time.Duration {
 
 // resource returns the client of an object's resource.
 func (c *Cluster) resource(o *object) dynamic.ResourceInterface {
-	if namespace := o.meta.GetNamespace(); namespace != "" {
-		return c.client.Resource(o.resource).Namespace(namespace)
-	}
-	return c.client.Resource(o.resource)
+	return c.client.Resource(o.resource).Namespace(o.meta.GetNamespace())
 }
 
 // event writes an event about an object.

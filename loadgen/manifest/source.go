@@ -43,7 +43,7 @@ func (o *Options) expand(name string) (paths []string, err error) {
 			err = fmt.Errorf("%w: a folder without %s files", ErrEmpty, strings.Join(extensions, ", "))
 		}
 		if err != nil {
-			errs = append(errs, &Error{File: n, Err: plain(err)})
+			errs = append(errs, &Error{File: n, Err: Plain(err)})
 		}
 		paths = append(paths, found...)
 	}
@@ -95,7 +95,8 @@ func files(root string, recursive bool) (paths []string, err error) {
 	return paths, nil
 }
 
-func plain(err error) error {
+// Plain returns an error of a file without the operation and the path.
+func Plain(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
@@ -105,18 +106,18 @@ func plain(err error) error {
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, plain(err)
+		return nil, Plain(err)
 	}
 	if !info.Mode().IsRegular() && info.Mode()&fs.ModeNamedPipe == 0 {
 		return nil, fmt.Errorf("%w: it is neither a file nor a folder", ErrManifest)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, plain(err)
+		return nil, Plain(err)
 	}
 	defer func() { _ = f.Close() }() // Opened for reading only.
 	data, err := readAll(f)
-	return data, plain(err)
+	return data, Plain(err)
 }
 
 // readAll reads UTF-8 text. Invalid characters become U+FFFD.

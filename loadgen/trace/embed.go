@@ -43,7 +43,7 @@ func Open(nameOrPath string) (io.ReadCloser, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("trace %s: %w (a path, or one of %s)", storm.Printable(nameOrPath), fs.ErrNotExist, strings.Join(Names(), ", "))
 	case err != nil:
-		return nil, openError(nameOrPath, err)
+		return nil, fmt.Errorf("trace %s: %w", storm.Printable(nameOrPath), manifest.Plain(err))
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
@@ -51,14 +51,7 @@ func Open(nameOrPath string) (io.ReadCloser, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, openError(nameOrPath, err)
+		return nil, fmt.Errorf("trace %s: %w", storm.Printable(nameOrPath), manifest.Plain(err))
 	}
 	return f, nil
-}
-
-func openError(name string, err error) error {
-	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		err = p.Err
-	}
-	return fmt.Errorf("trace %s: %w", storm.Printable(name), err)
 }

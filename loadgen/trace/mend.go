@@ -11,8 +11,13 @@ import (
 // and ADDED of an existing one becomes MODIFIED. Only the first end of an initial list stays.
 // Memory grows with the number of keys. The zero value is ready to use.
 type Mender struct {
-	exists map[Resource]map[string]bool
+	exists map[objectID]bool
 	ended  map[Resource]bool // resources whose initial list cannot end any more
+}
+
+type objectID struct {
+	resource Resource
+	key      string
 }
 
 // Frame returns the repaired frame. keep is false for a frame to drop. The error is for an
@@ -26,31 +31,26 @@ func (m *Mender) Frame(f Frame) (mended Frame, keep bool, err error) {
 		return f, false, err
 	}
 	if m.exists == nil {
-		m.exists, m.ended = map[Resource]map[string]bool{}, map[Resource]bool{}
+		m.exists, m.ended = map[objectID]bool{}, map[Resource]bool{}
 	}
 	if f.Type == watch.Bookmark {
 		keep = !h.endsInitial() || !m.ended[f.Resource]
 		m.ended[f.Resource] = m.ended[f.Resource] || h.endsInitial()
 		return f, keep, nil
 	}
-	exists := m.exists[f.Resource]
-	if exists == nil {
-		exists = map[string]bool{}
-		m.exists[f.Resource] = exists
-	}
-	key := storm.ObjectKey(h.Metadata.Namespace, h.Metadata.Name)
-	switch {
-	case f.Type == watch.Deleted && !exists[key]:
+	id := objectID{f.Resource, storm.ObjectKey(h.Metadata.Namespace, h.Metadata.Name)}
+	switch exists := m.exists[id]; {
+	case f.Type == watch.Deleted && !exists:
 		return f, false, nil
-	case f.Type == watch.Added && exists[key]:
+	case f.Type == watch.Added && exists:
 		f.Type = watch.Modified
-	case f.Type == watch.Modified && !exists[key]:
+	case f.Type == watch.Modified && !exists:
 		f.Type = watch.Added
 	}
 	if f.Type != watch.Added {
 		m.ended[f.Resource] = true
 	}
-	exists[key] = f.Type != watch.Deleted
+	m.exists[id] = f.Type != watch.Deleted
 	return f, true, nil
 }
 

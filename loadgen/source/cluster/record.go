@@ -113,10 +113,11 @@ func Record(ctx context.Context, w FrameWriter, opts RecordOptions) ([]Recorded,
 	r := &recorder{opts: opts, start: time.Now(), w: w}
 	sums, followers := make([]Recorded, len(opts.Resources)), make([]*follower, len(opts.Resources))
 	for i, res := range opts.Resources {
-		var objects dynamic.ResourceInterface = client.Resource(res.GroupVersionResource)
-		if opts.Namespace != "" && res.Namespaced {
-			objects = client.Resource(res.GroupVersionResource).Namespace(opts.Namespace)
+		namespace := opts.Namespace
+		if !res.Namespaced {
+			namespace = ""
 		}
+		objects := client.Resource(res.GroupVersionResource).Namespace(namespace)
 		sums[i].Resource = res.Traced()
 		followers[i] = &follower{recorder: r, client: objects, resource: res, sum: &sums[i], known: map[string]Version{}}
 	}
