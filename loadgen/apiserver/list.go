@@ -21,7 +21,6 @@ import (
 	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/apiserver/wire"
-	"watchlab/loadgen/source/stream"
 	"watchlab/loadgen/storm"
 )
 
@@ -212,7 +211,7 @@ func (s *Server) list(req *request, q *query) error {
 
 func (s *Server) get(req *request) error {
 	version := req.http.URL.Query().Get("resourceVersion")
-	if _, err := stream.ParseVersion(version); err != nil {
+	if _, err := store.ParseVersion(version); err != nil {
 		return err
 	}
 	if _, err := req.log.Bounds().ListAt(version, ""); err != nil {

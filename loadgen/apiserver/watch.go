@@ -18,7 +18,6 @@ import (
 
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/apiserver/wire"
-	"watchlab/loadgen/source/stream"
 	"watchlab/loadgen/storm"
 )
 
@@ -74,7 +73,7 @@ func (s *Server) watch(req *request, q *query) error {
 type watcher struct {
 	*request
 	query        *query
-	follower     *stream.Follower
+	follower     *store.Follower
 	out          *http.ResponseController
 	at           uint64        // position of the last sent event
 	sent         atomic.Uint64 // the same after it is written; see [Server.Lags]
@@ -124,7 +123,7 @@ func (w *watcher) sendEvents(b []byte) error {
 	return err
 }
 
-func (w *watcher) initial(start stream.Start) error {
+func (w *watcher) initial(start store.Start) error {
 	if start.State {
 		items := w.log.State(w.at, w.query.filter.prefix(), "")
 		if !w.query.filter.selects() && !w.converts {
@@ -217,7 +216,7 @@ func (w *watcher) run(gone <-chan struct{}, period time.Duration) {
 func (w *watcher) endWith(err error) {
 	switch {
 	case errors.Is(err, store.ErrGone):
-		w.fail(stream.TooOld(w.log.Version(w.at), w.log.Bounds().Oldest))
+		w.fail(store.TooOld(w.log.Version(w.at), w.log.Bounds().Oldest))
 	case errors.Is(err, wire.ErrEncoding), errors.As(err, new(apierrors.APIStatus)):
 		w.fail(err)
 	}

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/source/stream"
 	"watchlab/loadgen/storm"
 )
 
@@ -46,7 +46,7 @@ const window = 128
 type Memory struct {
 	storm     *storm.Storm // Play releases it
 	byKey     []int32      // indexes of all keys in order of key
-	position  stream.Position
+	position  store.Position
 	snapshots atomic.Int64   // requests for the whole state
 	feeds     sync.WaitGroup // goroutines of watches; Go is called with mu held
 	played    int            // released events; only Play uses it
@@ -71,8 +71,8 @@ func NewMemory(s *storm.Storm) *Memory {
 }
 
 // bounds returns the positions that a client may request.
-func (m *Memory) bounds() stream.Bounds {
-	return stream.Bounds{Visible: m.position.Visible(), First: uint64(m.storm.Initial)}
+func (m *Memory) bounds() store.Bounds {
+	return store.Bounds{Visible: m.position.Visible(), First: uint64(m.storm.Initial)}
 }
 
 // state returns the object of every key that exists at a position, in order of key. O(position + keys).
@@ -223,8 +223,8 @@ func (m *Memory) bookmark(at uint64) (runtime.Object, error) {
 
 type memoryWatch struct {
 	memory   *Memory
-	follower *stream.Follower
-	start    stream.Start
+	follower *store.Follower
+	start    store.Start
 	mark     runtime.Object // sent after the initial events if start.Mark is set
 	ch       chan watch.Event
 	ctx      context.Context

@@ -31,7 +31,6 @@ import (
 
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/wire"
-	"watchlab/loadgen/source/stream"
 	"watchlab/loadgen/storm"
 )
 
@@ -63,7 +62,7 @@ var ErrGone = errors.New("the events are no longer kept")
 type Log struct {
 	// Position is the last visible position. Raising it publishes the events: they are
 	// stored before, and readers without a lock load the position first.
-	stream.Position
+	Position
 	rec     *Recording // nil for a log without a recording
 	budget  *Budget
 	version *Revision
@@ -157,13 +156,13 @@ func (l *Log) fork() {
 
 // Bounds returns the available versions. "Any" state is the current one, but the empty one of a recording with its
 // own numbers and without an initial list: its list returned 0.
-func (l *Log) Bounds() stream.Bounds {
+func (l *Log) Bounds() Bounds {
 	at, version, forked := l.newestPosition()
 	oldest := l.floor.Load()
 	if retain := uint64(max(l.retain, 0)); retain > 0 && at > retain {
 		oldest = max(oldest, at-retain)
 	}
-	b := stream.Bounds{Visible: version, Newest: l.version.Now(), Oldest: l.Version(oldest), First: version}
+	b := Bounds{Visible: version, Newest: l.version.Now(), Oldest: l.Version(oldest), First: version}
 	if !forked && l.rec.storm.Initial == 0 {
 		b.First = 0
 	}

@@ -1,10 +1,4 @@
-// Package stream answers two questions of lists and watches whose events become visible one by one: which positions
-// a client may request, and when more events follow.
-//
-// A resourceVersion is a position: the sequence number of the last included event. Position 0
-// is before the first event. Watches share the events without copies, so their number does not
-// matter and a slow watch delays no other.
-package stream
+package store
 
 import (
 	"context"
@@ -13,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Position is a monotonic position with followers that wake up when it rises. The zero value
+// Position is a monotonic position, of a log or of another source of events, with followers that wake up when it rises. The zero value
 // is at position 0. Its methods are safe for concurrent use.
 //
 // A rise is cheap if no follower sleeps: busy followers poll by themselves, and only sleeping
