@@ -190,7 +190,7 @@ func (p *session) close() (err error) {
 	}
 	for _, client := range slices.Concat(p.clients, p.others) {
 		dir := filepath.Join(p.dir, client)
-		err = errors.Join(err, os.RemoveAll(p.kubeconfig(client)), program.Clean(dir))
+		err = errors.Join(err, os.RemoveAll(dir+".kubeconfig"), program.Clean(dir))
 		_ = os.Remove(dir) // if the program left it empty
 	}
 	return err
@@ -221,16 +221,10 @@ func (p *session) phases() []storm.Phase {
 	return phases
 }
 
-func (p *session) kubeconfig(client string) string { return filepath.Join(p.dir, client+".kubeconfig") }
-
 // startBeside starts the programs that run beside and waits until they have opened their watches, if they open any.
 func (p *session) startBeside(ctx context.Context) error {
 	for _, b := range p.spec.beside() {
-		path := p.kubeconfig(b.Label)
-		if err := apiserver.WriteKubeconfig(path, p.server.Kubeconfig(b.Label), true); err != nil {
-			return err
-		}
-		options, err := p.optionsOf(b.Label, path, b.Command)
+		options, err := p.optionsOf(b.Label, b.Command)
 		if err != nil {
 			return err
 		}
@@ -267,15 +261,15 @@ func poll(ctx context.Context, done func() (bool, error)) error {
 // start starts the programs, or says how they connect.
 func (p *session) start(ctx context.Context) error {
 	for _, client := range p.clients {
-		path := p.kubeconfig(client)
-		if err := apiserver.WriteKubeconfig(path, p.server.Kubeconfig(client), true); err != nil {
+		options, err := p.optionsOf(client, p.program.Command)
+		if err != nil {
 			return err
 		}
 		if p.spec.Attach {
-			p.notify(fmt.Sprintf("%s connects with KUBECONFIG=%s", client, path))
+			p.notify(fmt.Sprintf("%s connects with KUBECONFIG=%s", client, options.Kubeconfig))
 			continue
 		}
-		r, err := p.newReplica(ctx, client, path)
+		r, err := p.newReplica(ctx, options)
 		if err != nil {
 			return err
 		}

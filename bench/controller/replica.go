@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
+	"watchlab/loadgen/apiserver"
 )
 
 // replica is one replica of a program, through its restarts.
@@ -27,25 +29,18 @@ type replica struct {
 	watched sync.WaitGroup
 }
 
-// optionsOf are those of a program with a name, which has a folder and a log.
-func (p *session) optionsOf(client, kubeconfig string, command []string) (o program.Options, err error) {
+// optionsOf are those of a program with a name, which has a folder, a log and a kubeconfig. The last is written.
+func (p *session) optionsOf(client string, command []string) (o program.Options, err error) {
 	o = program.Options{Client: client, Command: command, Log: filepath.Join(p.dir, client+".log")}
-	if o.Dir, err = filepath.Abs(filepath.Join(p.dir, client)); err == nil {
-		if o.Kubeconfig, err = filepath.Abs(kubeconfig); err == nil {
-			err = os.MkdirAll(o.Dir, 0o755)
-		}
-	}
-	return o, err
+	o.Dir, err = filepath.Abs(filepath.Join(p.dir, client))
+	o.Kubeconfig = o.Dir + ".kubeconfig"
+	return o, errors.Join(err, os.MkdirAll(o.Dir, 0o755), apiserver.WriteKubeconfig(o.Kubeconfig, p.server.Kubeconfig(client), true))
 }
 
-func (p *session) newReplica(ctx context.Context, client, kubeconfig string) (*replica, error) {
-	options, err := p.optionsOf(client, kubeconfig, p.program.Command)
-	if err != nil {
-		return nil, err
-	}
+func (p *session) newReplica(ctx context.Context, options program.Options) (*replica, error) {
 	r := &replica{session: p, ctx: ctx, options: options}
 	if p.spec.InCluster {
-		kc := p.server.Kubeconfig(client)
+		kc := p.server.Kubeconfig(options.Client)
 		at, err := url.Parse(kc.Server)
 		if err != nil {
 			return nil, err
