@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"watchlab/loadgen/apiserver"
@@ -249,4 +251,37 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%+v, want %d events", got.sums, events)
 		}
 	}
+}
+
+// answer is the body of all answers.
+type answer []byte
+
+func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(a)),
+	}, nil
+}
+
+// FuzzRecord: a watch of any bytes ends with an error or its end, and the frames before are written.
+func FuzzRecord(f *testing.F) {
+	for _, s := range []string{
+		`{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","resourceVersion":"7"}}}{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"9"}}}`,
+		`{"type":"ERROR","object":{"apiVersion":"v1","kind":"Status","code":410}}`, `{"type":"ERROR"}`, `{"object":7}`, "[", "null",
+		`{"type":"ADDED","object":{"apiVersion":"v1","kind":"Status"}}`, `{"type":"ERROR","object":{"apiVersion":"v1","kind":"Pod"}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
+		client := must(dynamic.NewForConfig(&rest.Config{Host: "http://localhost", Transport: answer(body)}))(t)
+		sum := Recorded{Resource: podResource.Traced()}
+		r := follower{
+			recorder: &recorder{w: trace.NewLineWriter(&bytes.Buffer{})}, client: client.Resource(podResource.GroupVersionResource),
+			resource: podResource, sum: &sum, known: map[string]Version{}, rv: "1",
+		}
+		_, _ = r.once(t.Context())
+		if len(r.known) > sum.Events {
+			t.Errorf("%d objects of %d events", len(r.known), sum.Events)
+		}
+	})
 }
