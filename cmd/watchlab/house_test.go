@@ -181,7 +181,6 @@ var trusted = map[string]string{
 	"cmd/watchlab/cli":         "its files are read by the packages below it",
 	"dashboards":               "reads the YAML of its own folder",
 	"impls/conformance":        "reads an object of its own source",
-	"loadgen/source/cluster":   "writes JSON; client-go reads the server's answers",
 }
 
 // TestFuzzed: every package of the root module that reads a format has a fuzz target.
