@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zeebo/xxh3"
-
 	"watchlab/loadgen/pace"
 )
 
@@ -64,8 +62,20 @@ func (s Share) Validate() error {
 func (s Share) Whole() bool { return s == Share{} || s == Share{Count: 1} }
 
 // Has reports whether the key is in this share. It does not allocate.
-func (s Share) Has(key string) bool {
-	return s.Whole() || xxh3.HashString(key)%uint64(s.Count) == uint64(s.Index)
+func (s Share) Has(key string) bool { return s.Whole() || indexOf(key, s.Count) == s.Index }
+
+// indexOf returns the share index of a key among n shares. The hash is 64-bit FNV-1a with the
+// first step of MurmurHash3's finalizer: the low bits of FNV-1a correlate with those of the
+// key's last letters.
+func indexOf(key string, n int) int {
+	h := uint64(0xcbf29ce484222325)
+	for i := range len(key) {
+		h = (h ^ uint64(key[i])) * 0x100000001b3
+	}
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	return int(h % uint64(n))
 }
 
 // Schedule returns the schedule of the selection from the schedule of the whole storm: each
