@@ -13,6 +13,60 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
+func TestStart(t *testing.T) {
+	yes, no := true, false
+	const visible, initial = 8, 3
+	for _, tc := range []struct {
+		version   string
+		initial   *bool
+		bookmarks bool
+		retain    int
+		want      Start
+		fails     func(error) bool
+	}{
+		{version: "5", want: Start{At: 5}},
+		{version: "8", want: Start{At: 8}},
+		{version: "5", initial: &no, want: Start{At: 5}},
+		{version: "", want: Start{At: 8, State: true}},
+		{version: "", bookmarks: true, want: Start{At: 8, State: true, Mark: true}},
+		{version: "0", bookmarks: true, want: Start{At: 3, State: true, Mark: true}},
+		{version: "0", want: Start{At: 3, State: true}},
+		{version: "0", retain: 2, want: Start{At: 6, State: true}},
+		{version: "", initial: &no, want: Start{At: 8}},
+		{version: "0", initial: &no, want: Start{At: 8}},
+		{version: "", initial: &yes, bookmarks: true, want: Start{At: 8, State: true, Mark: true}},
+		{version: "4", initial: &yes, bookmarks: true, want: Start{At: 8, State: true, Mark: true}},
+		{version: "4", initial: &yes, want: Start{At: 8, State: true}},
+		{version: "4", initial: &yes, retain: 2, bookmarks: true, want: Start{At: 8, State: true, Mark: true}},
+		{version: "6", retain: 2, want: Start{At: 6}},
+		{version: "5", retain: 2, fails: apierrors.IsResourceExpired},
+		{version: "9", fails: apierrors.IsTimeout},
+		{version: "9", initial: &yes, fails: apierrors.IsTimeout},
+		{version: "-1", fails: isUnreadable},
+		{version: "1.5", fails: isUnreadable},
+		{version: "18446744073709551616", fails: isUnreadable},
+	} {
+		bounds := Bounds{Visible: visible, First: initial}
+		if tc.retain > 0 {
+			bounds.Oldest = visible - uint64(tc.retain)
+		}
+		got, err := bounds.Start(tc.version, tc.initial, tc.bookmarks)
+		if tc.fails != nil {
+			if err == nil || !tc.fails(err) {
+				t.Errorf("%+v: error %v", tc, err)
+			}
+			continue
+		}
+		if err != nil || got != tc.want {
+			t.Errorf("Start(%q, …) with retain=%d = %+v, %v, want %+v", tc.version, tc.retain, got, err, tc.want)
+		}
+	}
+	// Without an initial list, any state is the empty state, and all events follow.
+	if got, err := (Bounds{Visible: 4}).Start("0", nil, true); err != nil || got != (Start{}) {
+		t.Errorf("Start(0) of a storm without an initial list = %+v, %v", got, err)
+	}
+}
+
 func TestRaise(t *testing.T) {
 	st := &Position{}
 	for _, step := range []struct{ seq, want uint64 }{{0, 0}, {3, 3}, {2, 3}, {3, 3}} {
