@@ -41,16 +41,18 @@ type Workload interface {
 	Teardown() error
 }
 
-// The invariants, by name.
+// The invariants, whose texts are the causes of verdicts.
 var (
 	// ErrLost: an input event has no output event. Where the variant coalesces, a newer
 	// event of the same key also counts as output.
-	ErrLost = errors.New("lost")
+	ErrLost = errors.New(string(CauseLost))
 	// ErrReordered: events of a key left the pipeline out of order. Where the variant
 	// guarantees a total order, it applies to events of different keys, too.
-	ErrReordered  = errors.New("reordered")
-	ErrDuplicated = errors.New("duplicated") // an event left the pipeline more than once
-	ErrDiverged   = errors.New("diverged")   // the final state differs from the storm's
+	ErrReordered  = errors.New(string(CauseReordered))
+	ErrDuplicated = errors.New(string(CauseDuplicated)) // an event left the pipeline more than once
+	ErrDiverged   = errors.New(string(CauseDiverged))   // the final state differs from the storm's
+
+	invariants = []error{ErrLost, ErrReordered, ErrDuplicated, ErrDiverged} // in the order of verdicts
 )
 
 // Label is one part of a cell's name, key=value.

@@ -52,12 +52,7 @@ type Outcome struct {
 	files fileSystem // of Dir; nil: the system's
 }
 
-func (o *Outcome) disk() fileSystem {
-	if o.files == nil {
-		return osFiles{}
-	}
-	return o.files
-}
+func (o *Outcome) disk() fileSystem { return cmp.Or[fileSystem](o.files, osFiles{}) }
 
 // ComparisonResult is the result of a [Comparison].
 type ComparisonResult struct {
@@ -271,18 +266,10 @@ func (c *CellResult) set(v Verdict, rounds []Round, parts []cell.Result) {
 	case v.Status == Invalid:
 		c.Withheld = rounds
 	case len(rounds) > 0:
-		c.Rounds, c.Latency = rounds, pool(parts)
+		c.Rounds = rounds
+		c.Latency, _ = mergeLatencies(parts) // none without their histograms
 		c.Medians = c.Samples().Summaries()
 	}
-}
-
-// pool adds up latencies; nil without their histograms.
-func pool(parts []cell.Result) []cell.Latency {
-	sum, err := mergeLatencies(parts)
-	if err != nil {
-		return nil
-	}
-	return sum
 }
 
 func results(rounds []Round) []cell.Result {

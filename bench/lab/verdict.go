@@ -27,41 +27,18 @@ const (
 	MaxThrottled = 0.01
 )
 
-// invariants are the causes that an error of a play names, in this order.
-var invariants = []struct {
-	err   error
-	cause Cause
-}{
-	{ErrLost, CauseLost},
-	{ErrReordered, CauseReordered},
-	{ErrDuplicated, CauseDuplicated},
-	{ErrDiverged, CauseDiverged},
-}
-
-func invariantsIn(err error) []Cause {
-	var causes []Cause
-	for _, inv := range invariants {
-		if errors.Is(err, inv.err) {
-			causes = append(causes, inv.cause)
-		}
-	}
-	return causes
-}
-
-// joinCauses returns "lost+duplicated" for several causes.
-func joinCauses(causes []Cause) (all Cause) {
-	for _, c := range causes {
-		all += "+" + c
-	}
-	return Cause(strings.TrimPrefix(string(all), "+"))
-}
-
 // failure is the verdict on a failed cell: the invariants that err wraps, or [CauseError].
 func failure(err error) Verdict {
 	if f, ok := errors.AsType[*failedPlay](err); ok {
 		return f.Verdict
 	}
-	cause := cmp.Or(joinCauses(invariantsIn(err)), CauseError)
+	var broken []string
+	for _, inv := range invariants {
+		if errors.Is(err, inv) {
+			broken = append(broken, inv.Error())
+		}
+	}
+	cause := Cause(cmp.Or(strings.Join(broken, "+"), string(CauseError)))
 	// An error that only repeats the cause adds no detail.
 	detail := strings.TrimPrefix(OneLine(Redact(err.Error())), string(cause))
 	return Verdict{Status: Invalid, Cause: cause, Detail: strings.TrimPrefix(detail, ": ")}
