@@ -322,20 +322,14 @@ func (p *cellPlay) finish(ctx context.Context) error {
 	}
 	p.c.warm[p.impl()] = true
 	r.out.Spent = r.spent()
-	if err := p.save(); err != nil {
-		return err
+	// The warm-up of a sound cell leaves nothing to write.
+	if r.lock != nil && (p.round > 0 || p.failed) {
+		if err := r.out.saveRounds(r.out.Dir); err != nil {
+			return err
+		}
 	}
 	p.report(true)
 	return nil
-}
-
-// save writes the play into the results folder.
-func (p *cellPlay) save() error {
-	// The warm-up of a sound cell leaves nothing to write.
-	if p.c.r.lock == nil || p.round <= 0 && !p.failed {
-		return nil
-	}
-	return p.c.r.out.saveRounds(p.c.r.out.Dir)
 }
 
 // Progress reports the state of a run.

@@ -155,8 +155,11 @@ func lockFolder(dir string) (*os.File, error) {
 }
 
 // unlockFolder ends the lock at once. Closing alone leaves it to a process that is being
-// started meanwhile: it holds a copy of the descriptor between its fork and its exec.
+// started meanwhile: it holds a copy of the descriptor between its fork and its exec. No file is no lock.
 func unlockFolder(f *os.File) error {
+	if f == nil {
+		return nil
+	}
 	// An error is that of a file system without locks.
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 	return f.Close()

@@ -26,7 +26,10 @@ func (o *Outcome) Create(dir string) error {
 	}
 	// A random suffix avoids reuse of a killed process's folder.
 	o.Dir = filepath.Join(filepath.Dir(clean), fmt.Sprintf(".%s-%x.tmp", filepath.Base(clean), rand.Uint64()))
-	err := o.fill()
+	err := makeDir(o.disk(), o.Dir)
+	if err == nil {
+		err = o.Save(o.Dir)
+	}
 	if err == nil {
 		err = o.disk().Rename(o.Dir, clean)
 	}
@@ -43,14 +46,6 @@ func (o *Outcome) Create(dir string) error {
 		return fmt.Errorf("results folder: %w", err)
 	}
 	return nil
-}
-
-// fill creates Dir with all files.
-func (o *Outcome) fill() error {
-	if err := makeDir(o.disk(), o.Dir); err != nil {
-		return err
-	}
-	return o.Save(o.Dir)
 }
 
 // Save rewrites bench.txt, env.json, experiment.yaml and run.json of an existing results folder,

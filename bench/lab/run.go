@@ -97,9 +97,9 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	finished, err := r.open(comparisons)
 	switch {
 	case err != nil:
-		return nil, errors.Join(err, r.unlock())
+		return nil, errors.Join(err, unlockFolder(r.lock))
 	case finished:
-		return r.out, r.unlock()
+		return r.out, unlockFolder(r.lock)
 	}
 	err = r.play(ctx)
 	r.out.Paused = errors.Is(err, errPaused)
@@ -112,7 +112,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 		r.out.Env.finish()
 	}
 	r.out.Spent = r.spent()
-	return r.out, errors.Join(cmp.Or(err, r.out.close()), r.unlock())
+	return r.out, errors.Join(cmp.Or(err, r.out.close()), unlockFolder(r.lock))
 }
 
 var (
@@ -191,13 +191,6 @@ func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
 	return false, err
 }
 
-func (r *runner) unlock() error {
-	if r.lock == nil {
-		return nil
-	}
-	return unlockFolder(r.lock)
-}
-
 func (r *runner) plan(comparisons []Comparison) error {
 	for i, c := range comparisons {
 		cells, again := slices.Clone(c.Cells), ""
@@ -249,7 +242,8 @@ func (r *runner) play(ctx context.Context) error {
 }
 
 func (r *runner) playPhase(ctx context.Context, phase int) error {
-	last, s := r.certain(), r.share()
+	s := r.share()
+	last := s.certain()
 	if s.finished >= last {
 		return nil
 	}
@@ -280,6 +274,7 @@ type share struct {
 	r        *runner
 	k        int           // number of this process among those that play the phase, from 1
 	finished int           // rounds that all cells have
+	most     int           // rounds that one of them has
 	until    time.Duration // end of the share of the budget
 }
 
@@ -288,8 +283,8 @@ func (r *runner) share() share {
 	before := map[int]bool{r.process: true}
 	for _, c := range r.runs {
 		for _, t := range c.cells[c.first:] {
-			if !t.failed {
-				s.finished = min(s.finished, len(t.rounds()))
+			if n := len(t.rounds()); !t.failed {
+				s.finished, s.most = min(s.finished, n), max(s.most, n)
 			}
 			for _, p := range processesOf(t.rounds()) {
 				before[p] = true
@@ -338,24 +333,15 @@ func (r *runner) extend() (more bool, err error) {
 }
 
 // certain is the number of rounds of a phase that are played regardless of the time.
-func (r *runner) certain() int {
-	if r.opts.Budget == 0 {
-		return r.opts.Rounds
-	}
-	most, fewest := 0, math.MaxInt
-	for _, c := range r.runs {
-		for _, t := range c.cells[c.first:] {
-			if !t.failed {
-				n := len(t.rounds())
-				most, fewest = max(most, n), min(fewest, n)
-			}
-		}
+func (s share) certain() int {
+	if s.r.opts.Budget == 0 {
+		return s.r.opts.Rounds
 	}
 	// A run resumed after a whole round needs a warm-up, so one more round costs two.
-	if most > 0 && most == fewest && r.fits(most, 2) {
-		return most + 1
+	if s.most > 0 && s.most == s.finished && s.r.fits(s.most, 2) {
+		return s.most + 1
 	}
-	return max(most, 1)
+	return max(s.most, 1)
 }
 
 // fits reports whether the budget allows this number of further rounds after the last
