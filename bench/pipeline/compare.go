@@ -12,8 +12,11 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
+	"watchlab/impls/informer"
 	"watchlab/impls/merge"
 	"watchlab/impls/queue"
+	"watchlab/impls/store"
+	"watchlab/impls/workqueue"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 )
@@ -99,13 +102,13 @@ func (s *Config) promises(variant string, g impls.Guarantees) (text, kind string
 	if s.Store == "" && s.Workqueue == "" {
 		return g.String(), class(g)
 	}
-	own := *s
-	own.Store, own.Workqueue = s.stagesOf(variant)
-	of, queue, _ := own.stores() // complete has checked the names
-	g.Lists = of.Lists
+	stored, worked := s.stagesOf(variant)
+	of, _ := store.Lookup(cmp.Or(stored, informer.DefaultStore)) // experiment.Spec.Validate has checked the names
+	queue, _ := workqueue.Lookup(cmp.Or(worked, defaultWorkqueue))
+	g.Lists = of.Guarantees[0].Lists
 	text, kind = g.String(), class(g)
-	if queue.Order != impls.OrderPerKey {
-		order := ", workqueue order " + string(queue.Order)
+	if by := queue.Guarantees[0].Order; by != impls.OrderPerKey {
+		order := ", workqueue order " + string(by)
 		text, kind = text+order, kind+order
 	}
 	return text, kind

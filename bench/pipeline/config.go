@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"watchlab/impls"
-	"watchlab/impls/informer"
-	"watchlab/impls/store"
-	"watchlab/impls/workqueue"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/pace"
@@ -149,9 +146,8 @@ func (s *Config) complete() error {
 		return badField("stalled", "a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
 	case s.Stalled && s.Stamps != "":
 		return badField("stamps", "stamps %s with a stalled consumer, which has no latencies", s.Stamps)
-	}
-	if err := s.checkStores(); err != nil {
-		return err
+	case (s.Store != "" || s.Workqueue != "") && slices.Equal(s.Impls, []string{ClientGoInformer}):
+		return badField(map[bool]string{true: "store", false: "workqueue"}[s.Store != ""], "a store %q or a workqueue %q for %s alone, which keeps client-go's", s.Store, s.Workqueue, ClientGoInformer)
 	}
 	if err := s.checkStacks(); err != nil {
 		return err
@@ -187,27 +183,6 @@ func (s *Config) stagesOf(variant string) (store, queue string) {
 		return "", ""
 	}
 	return s.Store, s.Workqueue
-}
-
-// stores returns the guarantees of the store and of the worker's queue.
-func (s *Config) stores() (of, queue impls.Guarantees, err error) {
-	v, err := store.Lookup(cmp.Or(s.Store, informer.DefaultStore))
-	if err != nil {
-		return of, queue, err
-	}
-	q, err := workqueue.Lookup(cmp.Or(s.Workqueue, defaultWorkqueue))
-	if err != nil {
-		return of, queue, err
-	}
-	return v.Guarantees[0], q.Guarantees[0], nil
-}
-
-func (s *Config) checkStores() error {
-	if (s.Store != "" || s.Workqueue != "") && slices.Equal(s.Impls, []string{ClientGoInformer}) {
-		return badField(map[bool]string{true: "store", false: "workqueue"}[s.Store != ""], "a store %q or a workqueue %q for %s alone, which keeps client-go's", s.Store, s.Workqueue, ClientGoInformer)
-	}
-	_, _, err := s.stores()
-	return err
 }
 
 const defaultWorkqueue = "clientgo"

@@ -8,7 +8,6 @@ import (
 	"maps"
 	goruntime "runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,7 +109,10 @@ func (f *informerStages) assemble(ctx context.Context, r *round, events int, lik
 		log: observe.NewCallLog(r.st, events), handling: f.handling, queue: queue,
 		seen: make([]bool, events+1), left: events, done: make(chan struct{}),
 	}
-	f.worker = newWorker(r.st, queue, events)
+	f.worker = &worker{queue: queue, log: observe.NewLookUps(r.st, events), initial: r.st.Initial(), ready: make(chan struct{})}
+	if f.worker.initial == 0 {
+		close(f.worker.ready)
+	}
 	lw := r.source.ListerWatcher()
 	if slices.ContainsFunc(r.storm.Marks, isRelist) {
 		lw, f.expire = expiring(r.source)
@@ -490,14 +492,6 @@ type worker struct {
 	ready   chan struct{} // closed after initial look-ups
 }
 
-func newWorker(st *observe.Stamps, q workqueue.Queue[string], events int) *worker {
-	w := &worker{queue: q, log: observe.NewLookUps(st, events), initial: st.Initial(), ready: make(chan struct{})}
-	if w.initial == 0 {
-		close(w.ready)
-	}
-	return w
-}
-
 func (w *worker) run(context.Context) {
 	for {
 		key, shutdown := w.queue.Get()
@@ -742,10 +736,7 @@ func newReaders(n int, indexer cache.Indexer, s *storm.Storm, st *observe.Stamps
 func namespacesOf(s *storm.Storm) []string {
 	seen := map[string]bool{}
 	for i := range s.Events {
-		namespace, _, ok := strings.Cut(s.Events[i].Key, "/")
-		if !ok {
-			namespace = ""
-		}
+		namespace, _, _ := cache.SplitMetaNamespaceKey(s.Events[i].Key) // of a key of the generator
 		seen[namespace] = true
 	}
 	return slices.Sorted(maps.Keys(seen))

@@ -109,11 +109,9 @@ const (
 type workload struct {
 	name string
 	round
-	stages  stages
-	procs   int                // GOMAXPROCS to restore, 0 for none
-	broken  observe.Violations // the findings of the check, once checked is set
-	checked bool
-	stalled error // stall of the play; nil for none
+	stages stages
+	procs  int   // GOMAXPROCS to restore, 0 for none
+	found  error // what Run found: a stall, broken invariants; nil for nothing
 }
 
 // stages is what a pipeline adds to the skeleton.
@@ -177,29 +175,22 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	}
 	if errors.Is(err, errStalled) {
 		// Lost events are a finding, not a failure of the run.
-		if w.stalled = err; !errors.As(err, &incomplete{}) {
+		w.found = fmt.Errorf("%w: %w", lab.ErrLost, err)
+		if !errors.As(err, &incomplete{}) {
 			return nil
 		}
-	} else if err != nil && !errors.As(err, &incomplete{}) {
+	} else if err != nil {
 		return fmt.Errorf("%s: %w", w.name, err)
 	}
 	w.telemetry.Rest()
 	o := w.stages.check(rec)
-	w.broken, w.checked = o.Violations, true
+	w.found = errors.Join(w.found, o.Violations.Err())
 	w.st.Report(rec, o)
 	w.telemetry.Finish(o)
 	return nil
 }
 
-func (w *workload) Check() error {
-	if w.stalled != nil {
-		return errors.Join(fmt.Errorf("%w: %w", lab.ErrLost, w.stalled), w.broken.Err())
-	}
-	if !w.checked {
-		return errors.New("the workload has not been run")
-	}
-	return w.broken.Err()
-}
+func (w *workload) Check() error { return w.found }
 
 func (w *workload) Teardown() error {
 	if w.procs > 0 {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -268,13 +269,7 @@ func partition(s *storm.Storm, producers int) [][]call {
 func podLists(s *storm.Storm) [][]*v1.Pod {
 	lists := make([][]*v1.Pod, 0, len(s.Events)-s.Initial+1)
 	pods := make(map[int32]*v1.Pod)
-	snapshot := func() {
-		list := make([]*v1.Pod, 0, len(pods))
-		for _, p := range pods {
-			list = append(list, p)
-		}
-		lists = append(lists, list)
-	}
+	snapshot := func() { lists = append(lists, slices.AppendSeq(make([]*v1.Pod, 0, len(pods)), maps.Values(pods))) }
 	for i := range s.Events {
 		e := &s.Events[i]
 		if i == s.Initial {
