@@ -64,15 +64,8 @@ var (
 
 // header describes a bundle. It is readable without decompression.
 type header struct {
-	// Index, Of and Attempt are those of the share; see [lab.Share].
-	Index   int `json:"index"`
-	Of      int `json:"of"`
-	Attempt int `json:"attempt,omitempty"`
-	// Commit is the program's revision, with the suffix -dirty if its source was modified.
-	Commit   string    `json:"commit"`
-	Started  time.Time `json:"started"`  // start of the pod's run
-	Finished bool      `json:"finished"` // false if the run was interrupted
-	Size     int64     `json:"size"`     // size of the uncompressed contents in bytes
+	lab.Attempt
+	Size int64 `json:"size"` // size of the uncompressed contents in bytes
 }
 
 // bundle is an encoded result.
@@ -125,10 +118,11 @@ func encode(s *lab.Share) (bundle, error) {
 	if err := cmp.Or(err, encErr); err != nil {
 		return bundle{}, fmt.Errorf("encode the result: %w", err)
 	}
-	return bundle{header{
-		Index: s.Index, Of: s.Of, Attempt: s.Attempt,
-		Commit: o.Env.Revision(), Started: o.Started.UTC(), Finished: o.Ended != nil && !o.Interrupted, Size: int64(len(text)),
-	}, enc.EncodeAll(text, nil)}, nil
+	attempt := lab.Attempt{
+		Index: s.Index, Of: s.Of, Number: s.Attempt,
+		Commit: o.Env.Revision(), Started: o.Started.UTC(), Finished: o.Ended != nil && !o.Interrupted,
+	}
+	return bundle{header{attempt, int64(len(text))}, enc.EncodeAll(text, nil)}, nil
 }
 
 // slim copies the result without withheld rounds and values that are computed from the rounds.
@@ -341,7 +335,7 @@ func (c ConfigMaps) Collect(ctx context.Context, run string, of int, opts lab.Me
 		case h.Of != of:
 			return nil, damaged, fmt.Errorf("%w: expected %d pods, but pod %d belongs to %d", lab.ErrShares, of, h.Index, h.Of)
 		}
-		attempts[i] = lab.Attempt{Index: h.Index, Number: h.Attempt, Started: h.Started, Finished: h.Finished}
+		attempts[i] = h.Attempt
 	}
 	o, err = lab.Merge(attempts, func(i int) (*lab.Share, error) {
 		if ctx.Err() != nil {

@@ -197,7 +197,7 @@ func TestReadResults(t *testing.T) {
 			}
 			bundles, damaged, err := ConfigMaps{maps}.read(t.Context(), "mine")
 			for _, b := range bundles {
-				found = append(found, fmt.Sprintf("%d/%d#%d", b.Index, b.Of, b.Attempt))
+				found = append(found, fmt.Sprintf("%d/%d#%d", b.Index, b.Of, b.Number))
 				_, failed := b.share()
 				err = errors.Join(err, failed)
 			}
@@ -302,7 +302,7 @@ func FuzzContents(f *testing.F) {
 		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		var shares []*lab.Share
 		for i := range 2 {
-			s, err := bundle{header{Index: i, Of: 2, Size: int64(len(text))}, enc.EncodeAll(text, nil)}.share()
+			s, err := bundle{header{lab.Attempt{Index: i, Of: 2}, int64(len(text))}, enc.EncodeAll(text, nil)}.share()
 			if err != nil {
 				if !errors.Is(err, errBundle) {
 					t.Fatal(err)
@@ -362,7 +362,7 @@ func TestHostile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			n := allocated(func() { _, err = bundle{header{Of: 1, Size: tc.size}, tc.data}.share() })
+			n := allocated(func() { _, err = bundle{header{lab.Attempt{Of: 1}, tc.size}, tc.data}.share() })
 			if !errors.Is(err, errBundle) || n > tc.most {
 				t.Errorf("%d bytes allocated for %d: %v", n, len(tc.data), err)
 			}

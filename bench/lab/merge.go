@@ -276,10 +276,12 @@ type Start struct {
 
 // Attempt identifies one of several results of a share.
 type Attempt struct {
-	Index    int       // of the share
-	Number   int       // of the attempt, from 0
-	Started  time.Time // start of the run
-	Finished bool      // the run was not interrupted
+	Index    int       `json:"index"`             // of the share
+	Of       int       `json:"of"`                // number of shares
+	Number   int       `json:"attempt,omitempty"` // of the attempt, from 0
+	Commit   string    `json:"commit"`            // [Build.Revision] of the program
+	Started  time.Time `json:"started"`           // start of the run
+	Finished bool      `json:"finished"`          // the run was not interrupted
 }
 
 // choose returns indexes into attempts: those of the results that count, ordered by share.

@@ -15,8 +15,8 @@ import (
 
 // Registry has all metrics of a run. It is safe for concurrent use.
 type Registry struct {
+	prometheus.Gatherer
 	run, commit string
-	registry    *prometheus.Registry
 	own         vectors
 
 	mu    sync.Mutex // guards the fields below
@@ -26,16 +26,14 @@ type Registry struct {
 	asked time.Time  // last request for the page
 }
 
-var _ prometheus.Gatherer = (*Registry)(nil)
-
 // New returns the registry of a run; commit is the one that the program was built from.
 func New(run, commit string) *Registry {
-	r := &Registry{run: run, commit: commit, registry: prometheus.NewPedanticRegistry()}
-	r.own = newVectors(r.registry, own)
+	registry := prometheus.NewPedanticRegistry()
+	r := &Registry{Gatherer: registry, run: run, commit: commit, own: newVectors(registry, own)}
 	r.own.gauge(buildInfo, run, commit, runtime.Version()).Set(1)
 	r.own.gauge(startTime, run, commit).Set(float64(time.Now().Unix()))
 	r.Progress(0, 0)
-	r.registry.MustRegister(
+	registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(
 			collectors.MetricsGC, collectors.MetricsMemory, collectors.MetricsScheduler,
@@ -117,9 +115,6 @@ func (r *Registry) Withdraw(labels Labels) {
 		r.own.gauges[m.Name].DeletePartialMatch(cell)
 	}
 }
-
-// Gather returns the present value of all metrics.
-func (r *Registry) Gather() ([]*dto.MetricFamily, error) { return r.registry.Gather() }
 
 // vectors are metrics that Prometheus's client holds, by name.
 type vectors struct {
