@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -19,10 +20,7 @@ type Build struct {
 
 // Revision returns the commit, with the suffix "-dirty" if the source differed from it.
 func (b Build) Revision() string {
-	revision := b.Commit
-	if revision == "" {
-		revision = "unknown"
-	}
+	revision := cmp.Or(b.Commit, "unknown")
 	if b.Dirty {
 		revision += "-dirty"
 	}

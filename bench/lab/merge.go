@@ -111,8 +111,7 @@ const mostShares = 10_000 // of one run; see storm.MaxShares
 type merger struct {
 	opts       MergeOptions
 	out        *Outcome   // nil before the first share
-	first      int        // index of the first share
-	properties []property // that all shares have in common with it
+	properties []property // that all shares have in common with the first
 	merged     Merged
 	cells      []*mergedCell
 }
@@ -129,7 +128,7 @@ func (m *merger) add(s *Share) error {
 		m.begin(s)
 	}
 	if what, a, b := difference(m.properties, s.properties()); what != "" {
-		return MixedError(what, a, m.first, b, s.Index)
+		return MixedError(what, a, m.merged.Shares[0].Index, b, s.Index)
 	}
 	for i, c := range s.Outcome.Comparisons {
 		with := &m.out.Comparisons[i]
@@ -158,7 +157,7 @@ func mergedShare(s *Share) MergedShare {
 
 func (m *merger) begin(s *Share) {
 	o := *s.Outcome
-	m.out, m.first, m.properties, m.merged.Of = &o, s.Index, s.properties(), s.Of
+	m.out, m.properties, m.merged.Of = &o, s.properties(), s.Of
 	o.Name, o.Experiment, o.Dir = cmp.Or(m.opts.Name, o.Name), json.RawMessage(Redact(string(m.opts.Experiment))), ""
 	if m.opts.Args != nil {
 		o.Env.Args = m.opts.Args

@@ -15,7 +15,6 @@ type mergedCell struct {
 	comparison, place int // index of the comparison, and of the cell in it
 	result            *CellResult
 	rounds            map[int]*mergedRound // by number
-	shares            int                  // number of shares so far
 	verdicts          []shareVerdict       // other than valid
 	lag               *cell.Lag            // worst lag of the invalid shares
 }
@@ -52,7 +51,6 @@ func (c *mergedCell) fold(shares []*Share) error {
 	for _, s := range shares {
 		found := &s.Outcome.Comparisons[c.comparison].Cells[c.place]
 		name := found.BenchName()
-		c.shares++
 		if found.Verdict.Status != Valid {
 			c.verdicts = append(c.verdicts, shareVerdict{s.Index, found.Verdict})
 		}
@@ -98,7 +96,7 @@ func (c *mergedCell) finish(of Merged) {
 	var apart []string
 	for _, number := range slices.Sorted(maps.Keys(c.rounds)) {
 		r := c.rounds[number]
-		if len(r.starts) < c.shares {
+		if len(r.starts) < len(of.Shares) {
 			continue
 		}
 		rounds = append(rounds, r.Round)

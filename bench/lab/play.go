@@ -41,10 +41,7 @@ func play(ctx context.Context, c Cell, rec *cell.Recorder, hook func(context.Con
 	if err == nil {
 		err = guard(checkStep, w.Check)
 	}
-	if terr := guard("teardown", w.Teardown); terr != nil {
-		err = errors.Join(err, terr)
-	}
-	if err != nil {
+	if err = errors.Join(err, guard("teardown", w.Teardown)); err != nil {
 		return cell.Result{}, err
 	}
 	return rec.Result()
@@ -61,13 +58,10 @@ func guard(step string, f func() error) (err error) {
 			err = fmt.Errorf("panic in %s: %v (%s)", step, p, panicSite())
 		}
 	}()
-	if err := f(); err != nil {
-		if step == checkStep {
-			return err
-		}
-		return fmt.Errorf("%s: %w", step, err)
+	if err = f(); err != nil && step != checkStep {
+		err = fmt.Errorf("%s: %w", step, err)
 	}
-	return nil
+	return err
 }
 
 // panicSite names up to three functions nearest to the panic. It omits paths, because
