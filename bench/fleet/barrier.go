@@ -200,7 +200,7 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string) (lab.Star
 				b.opts.Warn(fmt.Sprintf("%s missed the barrier timeout %v and is skipped", member(m), limit))
 			}
 			s = start{Position: position, At: time.Now().Add(startLead(b.opts.Pods)), Absent: absent}
-			if err = b.announce(ctx, s); err == nil {
+			if err = b.apply(ctx, startName(b.opts.Run), map[string]string{}, s); err == nil {
 				return b.begin(ctx, s)
 			}
 			continue
@@ -268,10 +268,6 @@ func (b *Barrier) look(position int) (s start, absent, missing []int, changed <-
 
 func (b *Barrier) report(ctx context.Context) error {
 	return b.apply(ctx, leaseName(b.opts.Run, b.opts.Self), map[string]string{memberLabel: strconv.Itoa(b.opts.Self)}, b.own)
-}
-
-func (b *Barrier) announce(ctx context.Context, s start) error {
-	return b.apply(ctx, startName(b.opts.Run), map[string]string{}, s)
 }
 
 const requestLimit = 10 * time.Second // timeout of one attempt

@@ -114,9 +114,16 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 		Index: s.index, Of: s.plan.Pods, Pod: os.Getenv(PodVar), Node: os.Getenv(NodeVar), Attempt: failures + ignored,
 	}
 	if s.plan.Barrier.Duration > 0 {
-		b, failed := s.join(ctx, lab.Plays(p.Comparisons, opts))
-		if failed != nil {
-			return failed
+		leases, err := NewLeases(s.cluster.Config(), s.namespace)
+		if err != nil {
+			return err
+		}
+		b, err := JoinBarrier(ctx, BarrierOptions{
+			Leases: leases, Run: s.plan.Run, Self: s.index, Pods: s.plan.Pods, Plays: lab.Plays(p.Comparisons, opts),
+			Wait: s.plan.Barrier.Duration, Warn: s.Warn,
+		})
+		if err != nil {
+			return err
 		}
 		defer b.Leave()
 		opts.BeforeRun = func(ctx context.Context, p lab.Play) error { return s.meet(ctx, b, p) }
@@ -132,17 +139,6 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 		return context.Canceled
 	}
 	return err
-}
-
-// join joins the barrier of the run.
-func (s *jobPod) join(ctx context.Context, plays int) (*Barrier, error) {
-	leases, err := NewLeases(s.cluster.Config(), s.namespace)
-	if err != nil {
-		return nil, err
-	}
-	return JoinBarrier(ctx, BarrierOptions{
-		Leases: leases, Run: s.plan.Run, Self: s.index, Pods: s.plan.Pods, Plays: plays, Wait: s.plan.Barrier.Duration, Warn: s.Warn,
-	})
 }
 
 // meet waits for the others before a play, and keeps its start.

@@ -71,20 +71,20 @@ func (o objects) state(ref Ref) State {
 	}
 	name := ref.object()
 	o.readPods(s.Pods, name)
-	var job *batchv1.Job
+	s.Over = true // without its Job
 	if i := slices.IndexFunc(o.jobs, func(j *batchv1.Job) bool { return j.Name == name }); i >= 0 {
-		job = o.jobs[i]
-		readJob(s.Pods, job)
+		readJob(s.Pods, o.jobs[i])
+		s.Over, s.Failure = ended(o.jobs[i])
 	}
-	s.Over, s.Failure = ended(job)
-	o.readLeases(s.Pods)
+	for _, l := range o.leases { // of the pods, which are the members of the barrier
+		if m, p, ok := readProgress(l); ok && m < len(s.Pods) {
+			s.Pods[m].Progress = p.String()
+		}
+	}
 	return s
 }
 
 func ended(job *batchv1.Job) (over bool, failure string) {
-	if job == nil {
-		return true, ""
-	}
 	for _, c := range job.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
 			continue
@@ -145,16 +145,18 @@ func (p *Pod) phase(of *corev1.Pod) {
 	switch of.Status.Phase {
 	case corev1.PodSucceeded:
 		p.Phase = Succeeded
-		return
 	case corev1.PodFailed:
 		p.Phase = Failed
 		p.failure(of, containers)
-		return
 	case corev1.PodRunning:
 		p.Phase = Running
-		return
+	default:
+		p.Phase = Waiting
+		p.waiting(of, containers)
 	}
-	p.Phase = Waiting
+}
+
+func (p *Pod) waiting(of *corev1.Pod, containers []corev1.ContainerStatus) {
 	for _, c := range containers {
 		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			p.Reason, p.Message, p.Image = w.Reason, w.Message, cmp.Or(c.Image, p.Image)
@@ -215,13 +217,4 @@ func indexes(text string, n int) []int {
 		}
 	}
 	return all
-}
-
-// readLeases fills in the progress of pods, which are the members of the barrier.
-func (o objects) readLeases(pods []Pod) {
-	for _, l := range o.leases {
-		if m, p, ok := readProgress(l); ok && m < len(pods) {
-			pods[m].Progress = p.String()
-		}
-	}
 }

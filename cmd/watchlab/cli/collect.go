@@ -27,7 +27,7 @@ func newCollect() *cobra.Command {
 add up exactly. It refuses results of different builds, seeds, cells or rounds. If pods are
 missing, it names them, and exits with 1; the figures are those of the others.`,
 		Example: `  watchlab cluster collect --context kind-watchlab --name mine`,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		RunE:    f.run,
 		Args:    noArgs,
 	}
 	f.place.add(cmd)
@@ -36,7 +36,7 @@ missing, it names them, and exits with 1; the figures are those of the others.`,
 	return cmd
 }
 
-func (f *collectFlags) run(cmd *cobra.Command) error {
+func (f *collectFlags) run(cmd *cobra.Command, _ []string) error {
 	if err := checkNew(f.out); err != nil {
 		return err
 	}
@@ -68,11 +68,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	case err != nil:
 		return fmt.Errorf("run %s: %w", state.Ref, err)
 	}
-	return f.write(cmd, state, o)
-}
-
-func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outcome) error {
-	stderr, dir := cmd.ErrOrStderr(), f.out
+	dir := f.out
 	if dir == "" {
 		dir = lab.FreeFolder("results", o.Env.Build, state.Run)
 	}

@@ -44,13 +44,7 @@ the workloads and the verdicts.`,
 
   # Is it worse than last week's?
   watchlab controller --against ./old-controller -- ./my-controller`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := f.read(cmd, args)
-			if err != nil {
-				return err
-			}
-			return f.run(cmd, spec)
-		},
+		RunE: f.run,
 	}
 	fl := cmd.Flags()
 	f.spec.add(cmd, anyField)
@@ -93,7 +87,11 @@ func (f *controllerFlags) blame(cmd *cobra.Command, err error) error {
 	return f.spec.blame(cmd, err)
 }
 
-func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
+func (f *controllerFlags) run(cmd *cobra.Command, args []string) error {
+	spec, err := f.read(cmd, args)
+	if err != nil {
+		return err
+	}
 	opts, err := f.options(cmd)
 	if err != nil {
 		return err

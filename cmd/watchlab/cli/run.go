@@ -73,23 +73,20 @@ func flagOf(fields []experiment.Field, path string) string {
 
 type runFlags struct {
 	specFlags[experiment.Spec]
-	resume    string // results folder of an interrupted run; empty for a new run
-	dir       string
-	output    outputFlag[*lab.Outcome]
-	telemetry telemetryFlags
-	stays     bool // telemetry is served after the run, until ctx ends
-	helpAll   bool
-	args      []string
+	playing playing
+	resume  string // results folder of an interrupted run; empty for a new run
+	output  outputFlag[*lab.Outcome]
+	helpAll bool
 }
 
 func newPlaying(f *runFlags, cmd *cobra.Command, search *experiment.Search) *cobra.Command {
 	f.flagged.Search = search
 	f.add(cmd, func(fl experiment.Field) bool { return search == nil || !fl.RunOnly })
 	f.addFile(cmd, "experiment", experimentUsage)
-	f.telemetry.add(cmd)
+	f.playing.telemetry.add(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.resume, "resume", "", "results folder of an interrupted run to continue")
-	fl.StringVar(&f.dir, "out", "", "results folder to create (default none)")
+	fl.StringVar(&f.playing.dir, "out", "", "results folder to create (default none)")
 	f.output.add(cmd, "table", briefForm, tableForm, jsonForm, benchForm)
 	f.shortHelp(cmd)
 	cmd.Args = takes(0, 1, "one experiment in YAML")
@@ -121,17 +118,18 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if spec.Search = cmp.Or(spec.Search, f.flagged.Search); !spec.Search.Like(f.flagged.Search) {
 		return badFile(f.flag, f.file, f.data, errors.New("it has another search; watchlab run plays it"))
 	}
-	if err := checkNew(f.dir); err != nil {
+	r := &f.playing
+	if err := checkNew(r.dir); err != nil {
 		return err
 	}
-	if err := f.telemetry.Complete(len(spec.Profiles) > 0); err != nil {
+	if err := r.telemetry.Complete(len(spec.Profiles) > 0); err != nil {
 		return badField(err)
 	}
 	p, err := planOf(cmd, spec)
 	if err != nil {
 		return f.blame(cmd, err)
 	}
-	r := &playing{Plan: p, dir: cmp.Or(f.resume, f.dir), resume: f.resume != "", show: f.output.show, telemetry: f.telemetry, stays: f.stays, args: f.args}
+	r.Plan, r.dir, r.resume, r.show = p, cmp.Or(f.resume, r.dir), f.resume != "", f.output.show
 	if len(p.Spec.Parts) > 0 {
 		if !cmd.Flags().Changed("output") {
 			r.show, r.brief = report.Brief, true
@@ -179,7 +177,7 @@ func (f *runFlags) openResumed(cmd *cobra.Command) error {
 }
 
 func newRun(args []string) *cobra.Command {
-	return newPlaying(&runFlags{args: args}, &cobra.Command{
+	return newPlaying(&runFlags{playing: playing{args: args}}, &cobra.Command{
 		Use:   "run [EXPERIMENT.yaml]",
 		Short: "Play a storm through variants side by side and compare them",
 		Long: `run plays a storm through each variant of a family in interleaved rounds, and checks that
@@ -207,7 +205,7 @@ informer over HTTP, the queue alone, the kubelet) and writes its results to resu
 }
 
 func newKnee(args []string) *cobra.Command {
-	return newPlaying(&runFlags{args: args}, &cobra.Command{
+	return newPlaying(&runFlags{playing: playing{args: args}}, &cobra.Command{
 		Use:   "knee [EXPERIMENT.yaml]",
 		Short: "Find the highest rate at which each variant holds a latency",
 		Long: `knee doubles the rate until the objective fails, then halves the gap. It prints the highest
@@ -217,7 +215,7 @@ rate that each variant holds in more than half of the rounds, and the latency at
 }
 
 func newScale(args []string) *cobra.Command {
-	return newPlaying(&runFlags{args: args}, &cobra.Command{
+	return newPlaying(&runFlags{playing: playing{args: args}}, &cobra.Command{
 		Use:   "scale [EXPERIMENT.yaml]",
 		Short: "Measure throughput over a knob, such as the number of producers",
 		Long: `scale plays a storm unpaced at each value of a knob, all of them interleaved. For a number of
@@ -230,7 +228,7 @@ values or more.`,
 const dashAddr = "127.0.0.1:9465"
 
 func newDash(args []string) *cobra.Command {
-	f := &runFlags{args: args, stays: true}
+	f := &runFlags{playing: playing{args: args, stays: true}}
 	cmd := newPlaying(f, &cobra.Command{
 		Use:   "dash [EXPERIMENT.yaml]",
 		Short: "Run, and show it live in a browser",
@@ -239,6 +237,6 @@ every 2 s, and after the run until Ctrl-C. It needs nothing from the network.`,
 		Example: `  watchlab dash --budget 2m --family deltafifo --delivery in-order --pipeline informer --storm recorded-gang --pace max,5000`,
 	}, nil)
 	addr := cmd.Flags().Lookup("metrics-addr")
-	f.telemetry.MetricsAddr, addr.DefValue = dashAddr, dashAddr
+	f.playing.telemetry.MetricsAddr, addr.DefValue = dashAddr, dashAddr
 	return cmd
 }

@@ -75,8 +75,7 @@ the address, the CA and the token. serve listens on loopback; another address ne
 	return cmd
 }
 
-// load reads all input.
-func (v *service) load(ctx context.Context, stdin io.Reader, stderr io.Writer) (err error) {
+func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	o := &v.opts
 	if err := o.Complete(); err != nil {
 		return badField(err)
@@ -98,15 +97,8 @@ func (v *service) load(ctx context.Context, stdin io.Reader, stderr io.Writer) (
 			return badFlag("storm", err)
 		}
 	}
-	return nil
-}
-
-func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-	if err := v.load(ctx, stdin, stderr); err != nil {
-		return err
-	}
-	v.opts.Say = func(text string) { fmt.Fprintln(stdout, text) }
-	s, err := apiserver.NewService(v.opts)
+	o.Say = func(text string) { fmt.Fprintln(stdout, text) }
+	s, err := apiserver.NewService(*o)
 	if err == nil {
 		err = s.Run(ctx, stdout)
 	}

@@ -85,8 +85,7 @@ count as one object.`,
   watchlab trace convert pods.jsonl.zst nodes.jsonl.zst both.jsonl.zst`,
 		Args: takes(2, math.MaxInt, "IN… and OUT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			last := len(args) - 1
-			return convert(cmd, opts, overwrite, args[:last], args[last])
+			return convert(cmd, opts, overwrite, args)
 		},
 	}
 	fl := cmd.Flags()
@@ -99,7 +98,8 @@ count as one object.`,
 	return cmd
 }
 
-func convert(cmd *cobra.Command, opts trace.ConvertOptions, overwrite bool, names []string, out string) (err error) {
+func convert(cmd *cobra.Command, opts trace.ConvertOptions, overwrite bool, files []string) (err error) {
+	names, out := files[:len(files)-1], files[len(files)-1]
 	if err := opts.Validate(); err != nil {
 		return badField(err)
 	}
