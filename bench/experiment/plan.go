@@ -227,9 +227,16 @@ func (p *planner) config(s Spec) (pipeline.Config, error) {
 	if err := s.parse(&c); err != nil {
 		return c, err
 	}
-	var err error
-	c.Storm, err = p.load(s)
-	return c, err
+	key := fmt.Sprintf("%+v %d", s.Storm, s.Seed)
+	if p.storms[key] == nil {
+		set, err := s.Storm.Load(s.Seed)
+		if err != nil {
+			return c, manifest.BadField("storm.name", err)
+		}
+		p.storms[key] = set.Storms[0]
+	}
+	c.Storm = p.storms[key]
+	return c, nil
 }
 
 func compare(s pipeline.Config) ([]lab.Comparison, error) {
@@ -238,19 +245,6 @@ func compare(s pipeline.Config) ([]lab.Comparison, error) {
 		return nil, manifest.BadField("variants", err)
 	}
 	return comparisons, err
-}
-
-func (p *planner) load(s Spec) (*storm.Storm, error) {
-	key := fmt.Sprintf("%+v %d", s.Storm, s.Seed)
-	if loaded := p.storms[key]; loaded != nil {
-		return loaded, nil
-	}
-	set, err := s.Storm.Load(s.Seed)
-	if err != nil {
-		return nil, manifest.BadField("storm.name", err)
-	}
-	p.storms[key] = set.Storms[0]
-	return set.Storms[0], nil
 }
 
 // IsProfile reports whether Name is a profile.

@@ -49,7 +49,7 @@ func (r *Registry) Set(labels Labels) *Set {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.sets {
-		if s.Labels() == labels {
+		if s.labels == labels {
 			return s
 		}
 	}

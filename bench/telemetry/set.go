@@ -143,9 +143,6 @@ func From(ctx context.Context) *Set {
 	return s
 }
 
-// Labels of the set.
-func (s *Set) Labels() Labels { return s.labels }
-
 func (s *Set) set(m Metric, v float64, own ...string) {
 	s.own.gauge(m, append(s.labels[:len(s.labels):len(s.labels)], own...)...).Set(v)
 }

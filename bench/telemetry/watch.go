@@ -61,7 +61,7 @@ type watched struct {
 
 // labels returns the labels of the cell with its own rate.
 func (w *watched) labels() Labels {
-	l := w.set.Labels()
+	l := w.set.labels
 	l[rateLabel] = w.rate
 	return l
 }
