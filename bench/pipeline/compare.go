@@ -17,7 +17,6 @@ import (
 	"watchlab/impls/queue"
 	"watchlab/impls/store"
 	"watchlab/impls/workqueue"
-	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 )
 
@@ -45,7 +44,7 @@ func Compare(config Config) ([]lab.Comparison, error) {
 	var err error
 	switch config.Family {
 	case impls.DeltaFIFO:
-		c, err = m.deltaComparison(m.deltaStages)
+		c, err = m.deltaComparison()
 	case impls.Queue:
 		c = m.queueComparison()
 	case impls.Merge:
@@ -54,7 +53,7 @@ func Compare(config Config) ([]lab.Comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	comparisons, err := config.compare(c, m.workload)
+	comparisons, err := m.compare(c)
 	if err != nil {
 		return nil, err
 	}
@@ -80,17 +79,19 @@ func (s *Config) title(what string) string {
 	return t
 }
 
-func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Pace) lab.Workload) (cells []lab.Cell) {
-	labels := s.labels(variant, g, k)
-	text, class := s.promises(variant, g)
-	for _, rate := range s.Paces {
+func (m *preparedStorm) cells(benchmark, baseline, variant string, set setting, k Knobs) (cells []lab.Cell) {
+	labels := m.labels(variant, set.Guarantees, k)
+	text, class := m.promises(variant, set.Guarantees)
+	for _, rate := range m.Paces {
 		cells = append(cells, lab.Cell{
-			Name:       name,
+			Name:       benchmark,
 			Labels:     append(slices.Clone(labels), lab.Label{Key: "rate", Value: rate.String()}),
 			Guarantees: text,
 			Class:      class,
 			Baseline:   variant == baseline,
-			New:        func() (lab.Workload, error) { return build(rate), nil },
+			New: func() (lab.Workload, error) {
+				return &workload{name: variant, stages: set.stages(), round: round{guarantees: set.Guarantees, prepared: m, rate: rate, stall: m.stall(rate)}}, nil
+			},
 		})
 	}
 	return cells
@@ -166,10 +167,6 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 	return labels
 }
 
-func (m *preparedStorm) workload(name string, g impls.Guarantees, r pace.Pace, stages stages) *workload {
-	return &workload{name: name, stages: stages, round: round{guarantees: g, prepared: m, rate: r, stall: m.stall(r)}}
-}
-
 // familyComparison describes how the variants of a family are compared.
 type familyComparison struct {
 	benchmark string // name of the benchmark
@@ -198,26 +195,26 @@ type closer interface{ Close() }
 
 // compare returns a comparison for each mode. It leaves out a mode in which no variant
 // takes the knobs.
-func (s *Config) compare(c familyComparison, workload func(string, impls.Guarantees, pace.Pace, stages) *workload) (out []lab.Comparison, err error) {
-	variants, err := s.chosen(c.variants)
+func (m *preparedStorm) compare(c familyComparison) (out []lab.Comparison, err error) {
+	variants, err := m.chosen(c.variants)
 	if err != nil {
 		return nil, err
 	}
 	used := make(map[string]bool)
 	var refusal error // of the last variant that did not take the knobs
-	for _, m := range c.modes {
-		if len(s.Modes) > 0 && !slices.Contains(s.Modes, m.name) {
+	for _, in := range c.modes {
+		if len(m.Modes) > 0 && !slices.Contains(m.Modes, in.name) {
 			continue
 		}
-		comparison := lab.Comparison{Family: string(s.Family), Title: s.title(m.title)}
-		taken := s.Knobs.none()
+		comparison := lab.Comparison{Family: string(m.Family), Title: m.title(in.title)}
+		taken := m.Knobs.none()
 		for _, v := range variants {
-			at := slices.IndexFunc(v.guarantees, func(g impls.Guarantees) bool { return m.name == "" || g.Mode == m.name })
+			at := slices.IndexFunc(v.guarantees, func(g impls.Guarantees) bool { return in.name == "" || g.Mode == in.name })
 			if at < 0 {
 				continue
 			}
 			used[v.name] = true
-			k := s.Knobs
+			k := m.Knobs
 			set := v.set(v.guarantees[at], k)
 			if !k.none() {
 				switch instance, err := set.build(); {
@@ -231,9 +228,7 @@ func (s *Config) compare(c familyComparison, workload func(string, impls.Guarant
 					taken = true
 				}
 			}
-			comparison.Cells = append(comparison.Cells, s.cells(c.benchmark, v.name, m.baseline, set.Guarantees, k, func(r pace.Pace) lab.Workload {
-				return workload(v.name, set.Guarantees, r, set.stages())
-			})...)
+			comparison.Cells = append(comparison.Cells, m.cells(c.benchmark, in.baseline, v.name, set, k)...)
 		}
 		if len(comparison.Cells) > 0 && taken {
 			out = append(out, comparison)
@@ -243,9 +238,9 @@ func (s *Config) compare(c familyComparison, workload func(string, impls.Guarant
 		return nil, refuse("no variant takes these options: %w", refusal)
 	}
 	for _, v := range variants {
-		if !used[v.name] && len(s.Impls) > 0 {
+		if !used[v.name] && len(m.Impls) > 0 {
 			has := join(v.guarantees, func(g impls.Guarantees) string { return g.Mode })
-			return nil, refuse("variant %s has no delivery among %q (it has: %s)", v.name, s.Modes, has)
+			return nil, refuse("variant %s has no delivery among %q (it has: %s)", v.name, m.Modes, has)
 		}
 	}
 	return out, nil
@@ -289,24 +284,24 @@ const (
 // deltaComparison returns the comparison of deltafifo. The informer pipeline adds client-go's
 // own informer, with the guarantees of its queue. On a storm with resyncs it does not, as
 // that informer has no call for them.
-func (s *Config) deltaComparison(build func(variant string, opts deltafifo.Options) stages) (familyComparison, error) {
+func (m *preparedStorm) deltaComparison() (familyComparison, error) {
 	c, all, baseline := familyComparison{benchmark: "DeltaFIFO"}, deltafifo.Variants(), inOrderBaseline
-	if s.Pipeline == InformerPipeline {
+	if m.Pipeline == InformerPipeline {
 		c.benchmark = "Informer"
 		upstream, err := deltafifo.Lookup(inOrderBaseline)
 		upstream.Name = ClientGoInformer
-		named := slices.ContainsFunc(s.Impls, func(v string) bool { return stackOf(v).informer == ClientGoInformer })
-		switch resyncs := slices.ContainsFunc(s.Storm.Marks, isResync); {
+		named := slices.ContainsFunc(m.Impls, func(v string) bool { return stackOf(v).informer == ClientGoInformer })
+		switch resyncs := slices.ContainsFunc(m.Storm.Marks, isResync); {
 		case err != nil:
 			return c, err
 		case resyncs && named:
-			return c, refuse("variant %s on storm %s, whose resyncs it has no call for", ClientGoInformer, s.Storm.Name)
-		case !resyncs && (named || len(s.Impls) == 0):
+			return c, refuse("variant %s on storm %s, whose resyncs it has no call for", ClientGoInformer, m.Storm.Name)
+		case !resyncs && (named || len(m.Impls) == 0):
 			all, baseline = append([]deltafifo.Variant{upstream}, all...), ClientGoInformer
 		}
 		for _, of := range stacks {
 			at := slices.IndexFunc(all, func(v deltafifo.Variant) bool { return v.Name == of.informer })
-			if at >= 0 && slices.Contains(s.Impls, of.name) {
+			if at >= 0 && slices.Contains(m.Impls, of.name) {
 				v := all[at]
 				v.Name, baseline = of.name, stacks[0].name
 				all = append(all, v)
@@ -323,10 +318,10 @@ func (s *Config) deltaComparison(build func(variant string, opts deltafifo.Optio
 				Delivery: deltafifo.Delivery(g.Mode), Capacity: k.Capacity, BatchSize: k.BatchSize, Shards: k.Shards,
 				HandOver: k.HandOver, Throttle: k.Throttle != "no",
 			}
-			if s.Pipeline == QueuePipeline && opts.Delivery == deltafifo.PerKey {
+			if m.Pipeline == QueuePipeline && opts.Delivery == deltafifo.PerKey {
 				opts.KnownObjects = everKnown{}
 			}
-			return setting{opts.Label(g), func() (closer, error) { return v.New(opts) }, func() stages { return build(v.Name, opts) }}
+			return setting{opts.Label(g), func() (closer, error) { return v.New(opts) }, func() stages { return m.deltaStages(v.Name, opts) }}
 		}})
 	}
 	return c, nil
