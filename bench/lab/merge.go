@@ -130,17 +130,11 @@ func (m *merger) add(s *Share) error {
 	if what, a, b := difference(m.properties, s.properties()); what != "" {
 		return MixedError(what, a, m.merged.Shares[0].Index, b, s.Index)
 	}
-	for i, c := range s.Outcome.Comparisons {
+	o := s.Outcome
+	for i, c := range o.Comparisons {
 		with := &m.out.Comparisons[i]
 		with.Rounds = min(with.Rounds, c.Rounds)
 	}
-	m.merged.Shares = append(m.merged.Shares, mergedShare(s))
-	m.span(s.Outcome)
-	return nil
-}
-
-func mergedShare(s *Share) MergedShare {
-	o := s.Outcome
 	t := MergedShare{
 		Index: s.Index, Pod: s.Pod, Node: s.Node, Attempt: s.Attempt, Started: o.Started, Spent: o.Spent, Interrupted: o.Interrupted,
 		CPU: o.Env.CPU, Cores: o.Env.Cores, GOMAXPROCS: o.Env.GOMAXPROCS, StealShare: o.Env.StealShare,
@@ -152,7 +146,9 @@ func mergedShare(s *Share) MergedShare {
 			t.Alone++
 		}
 	}
-	return t
+	m.merged.Shares = append(m.merged.Shares, t)
+	m.span(o)
+	return nil
 }
 
 func (m *merger) begin(s *Share) {
