@@ -128,20 +128,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	return s.deleteCollection(req)
 }
 
-// verbs are the verbs of a method on a collection and on an object.
-var verbs = map[string]struct{ collection, object string }{
-	http.MethodGet:    {resources.List, resources.Get},
-	http.MethodPost:   {resources.Create, ""},
-	http.MethodPut:    {"", resources.Update},
-	http.MethodPatch:  {"", resources.Patch},
-	http.MethodDelete: {resources.DeleteCollection, resources.Delete},
-}
-
 // verbOf returns the verb of a method on a target, or "".
 func verbOf(method string, t *target) string {
-	verb, allowed := verbs[method].collection, t.resource.Verbs
+	verb, allowed := wire.Verbs[method].Collection, t.resource.Verbs
 	if t.name != "" {
-		verb = verbs[method].object
+		verb = wire.Verbs[method].Object
 	}
 	if t.subresource != "" {
 		sub, _ := t.resource.Subresource(t.subresource)

@@ -22,8 +22,6 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-var definitionsKind = apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
-
 // Scheme holds the Go types of the built-in kinds: client-go's, CustomResourceDefinitions and APIServices, which are kept but
 // not aggregated.
 var Scheme = func() *runtime.Scheme {

@@ -62,7 +62,7 @@ func (r *Registry) Define(old, crd *apiextensionsv1.CustomResourceDefinition) (*
 		errs = r.conflicts(crd)
 	}
 	if len(errs) > 0 {
-		return nil, Invalid(definitionsKind.GroupKind(), crd.Name, errs)
+		return nil, Invalid(apiextensionsv1.Kind("CustomResourceDefinition"), crd.Name, errs)
 	}
 	d, err := newDefinition(crd)
 	if err != nil {

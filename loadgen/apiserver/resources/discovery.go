@@ -151,7 +151,11 @@ func newDocuments(all []*Resource) *documents {
 		v := d.versions[len(d.versions)-1]
 		v.resources = append(v.resources, res)
 	}
-	d.add("/version", info())
+	d.add("/version", apimachineryversion.Info{
+		Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37", MinCompatibilityMajor: "1", MinCompatibilityMinor: "36", GitVersion: Version,
+		GitCommit: "0000000000000000000000000000000000000000", GitTreeState: "clean",
+		BuildDate: "1970-01-01T00:00:00Z", GoVersion: "go1.26", Compiler: "gc", Platform: "linux/amd64",
+	})
 	d.add("/api", &metav1.APIVersions{
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
 		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
@@ -246,12 +250,4 @@ func responseKind(kind schema.GroupVersionKind, own schema.GroupVersion) *metav1
 		return &metav1.GroupVersionKind{Kind: kind.Kind}
 	}
 	return &metav1.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind}
-}
-
-func info() apimachineryversion.Info {
-	return apimachineryversion.Info{
-		Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37", MinCompatibilityMajor: "1", MinCompatibilityMinor: "36", GitVersion: Version,
-		GitCommit: "0000000000000000000000000000000000000000", GitTreeState: "clean",
-		BuildDate: "1970-01-01T00:00:00Z", GoVersion: "go1.26", Compiler: "gc", Platform: "linux/amd64",
-	}
 }

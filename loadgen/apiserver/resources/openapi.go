@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/openapiconv"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/util"
@@ -77,10 +78,7 @@ func openAPIv3(v *groupVersion) *spec3.OpenAPI {
 		reflect.TypeFor[resource.Quantity]():  resource.Quantity{}.OpenAPIV3OneOfTypes(),
 	} {
 		if s, ok := v3.Components.Schemas[modelName(t)]; ok {
-			s.Type = nil
-			for _, kind := range kinds {
-				s.OneOf = append(s.OneOf, *new(spec.Schema).Typed(kind, ""))
-			}
+			s.Type, s.OneOf = nil, common.GenerateOpenAPIV3OneOfSchema(kinds)
 		}
 	}
 	return v3
@@ -284,18 +282,10 @@ func (m models) of(t reflect.Type) *spec.Schema {
 		return spec.ArrayProperty(m.of(t.Elem()))
 	case reflect.Map:
 		return spec.MapProperty(m.of(t.Elem()))
-	case reflect.Bool:
-		return spec.BoolProperty()
-	case reflect.Int32, reflect.Uint8, reflect.Int8, reflect.Int16, reflect.Uint16:
-		return spec.Int32Property()
-	case reflect.Int, reflect.Int64, reflect.Uint32, reflect.Uint64:
-		return spec.Int64Property()
-	case reflect.Float32, reflect.Float64:
-		return spec.Float64Property()
 	case reflect.Interface:
 		return new(spec.Schema).Typed("object", "")
 	}
-	return spec.StringProperty()
+	return new(spec.Schema).Typed(common.OpenAPITypeFormat(t.Kind().String()))
 }
 
 // addMerge adds how field managers share a list or a map.
@@ -340,12 +330,15 @@ func docOf(t reflect.Type) map[string]string {
 }
 
 func (m models) addKind(res *Resource, simple bool) {
-	if res.Typed() {
-		m.addTyped(res.GVK)
-		m.addTyped(res.GroupVersion().WithKind(res.ListKind))
+	if !res.Typed() {
+		m.addCustom(res, simple)
 		return
 	}
-	m.addCustom(res, simple)
+	for _, kind := range []schema.GroupVersionKind{res.GVK, res.GroupVersion().WithKind(res.ListKind)} {
+		if t, ok := Scheme.AllKnownTypes()[kind]; ok {
+			m[m.add(t)].AddExtension(kindExtension, []any{kindMap(kind)})
+		}
+	}
 }
 
 // Models returns the OpenAPI definitions of all versions of a custom resource, for
@@ -356,12 +349,6 @@ func (c *Custom) Models() map[string]*spec.Schema {
 		m.addKind(res, false)
 	}
 	return m
-}
-
-func (m models) addTyped(kind schema.GroupVersionKind) {
-	if t, ok := Scheme.AllKnownTypes()[kind]; ok {
-		m[m.add(t)].AddExtension(kindExtension, []any{kindMap(kind)})
-	}
 }
 
 func kindMap(kind schema.GroupVersionKind) map[string]any {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -118,12 +119,9 @@ func (e *encoder) item(m Media, object []byte) (first byte, rest []byte) {
 // bare returns the object without its kind: the content of an untyped object.
 func bare(o runtime.Object) any {
 	if u, ok := o.(runtime.Unstructured); ok {
-		content := make(map[string]any, len(u.UnstructuredContent()))
-		for k, v := range u.UnstructuredContent() {
-			if k != "kind" && k != "apiVersion" {
-				content[k] = v
-			}
-		}
+		content := maps.Clone(u.UnstructuredContent())
+		delete(content, "kind")
+		delete(content, "apiVersion")
 		return content
 	}
 	if o.GetObjectKind().GroupVersionKind().Empty() {

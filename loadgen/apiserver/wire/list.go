@@ -41,9 +41,12 @@ func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byt
 		items := cborLength(cborText(nil, "items"), 0x80, len(objects))
 		start = slices.Concat([]byte(cborSelf), []byte{cborMap | 4}, head.cbor, cborText(nil, "metadata"), own, items)
 	default:
-		own, err := k.jsonListMeta(m)
+		own, err := json.Marshal(m)
 		if err != nil {
 			return cannot(&m, err)
+		}
+		if m.Continue == "" && k.objects.keeps { // A real server's lists of custom resources always have the field.
+			own = append([]byte(`{"continue":"",`), own[1:]...)
 		}
 		start = slices.Concat(head.json, []byte(`,"metadata":`), own, []byte(`,"items":[`))
 	}
@@ -72,16 +75,6 @@ func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byt
 		_, _ = out.WriteString("]}\n")
 	}
 	return out.Flush()
-}
-
-// jsonListMeta encodes the metadata of a list. A real server's lists of custom
-// resources always have the field continue.
-func (k *Kind) jsonListMeta(m metav1.ListMeta) ([]byte, error) {
-	own, err := json.Marshal(m)
-	if err != nil || m.Continue != "" || !k.objects.keeps {
-		return own, err
-	}
-	return append([]byte(`{"continue":"",`), own[1:]...), nil
 }
 
 var metadataLists = newEncoder(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList"), false)

@@ -15,7 +15,7 @@ var members = sync.Pool{New: func() any {
 
 // Member is a gzip member as k8s.io/apiserver v0.37.2 writes one for each flush of a watch
 // (pkg/endpoints/handlers/watch.go, perFlushGzipWriter). The zero value is not usable; see [NewMember].
-type Member struct{ z *gzip.Writer }
+type Member struct{ *gzip.Writer }
 
 // NewMember begins a member.
 func NewMember(w io.Writer) *Member {
@@ -24,21 +24,18 @@ func NewMember(w io.Writer) *Member {
 	return &Member{z}
 }
 
-// Write implements [io.Writer].
-func (m *Member) Write(b []byte) (int, error) { return m.z.Write(b) }
-
 // Close ends the member. Flush says that its bytes are flushed before, as those of a watch are. The member must not
 // be used afterwards.
 func (m *Member) Close(flush bool) error {
 	var err error
 	if flush {
-		err = m.z.Flush()
+		err = m.Flush()
 	}
 	if err == nil {
-		err = m.z.Close()
+		err = m.Writer.Close()
 	}
-	m.z.Reset(io.Discard)
-	members.Put(m.z)
+	m.Reset(io.Discard)
+	members.Put(m.Writer)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strings"
@@ -65,25 +66,26 @@ func ParseRequest(r *http.Request) (q Request, ok bool) {
 	if r.URL.RawQuery != "" {
 		q.Query = r.URL.Query()
 	}
-	switch r.Method {
-	case http.MethodGet, http.MethodHead:
-		if q.Verb = "get"; IsTrue(q.Query["watch"]) {
-			q.Verb = "watch"
-		} else if q.Name == "" {
-			q.Verb = "list"
-		}
-	case http.MethodPost:
-		q.Verb = "create"
-	case http.MethodPut:
-		q.Verb = "update"
-	case http.MethodPatch:
-		q.Verb = "patch"
-	case http.MethodDelete:
-		if q.Verb = "delete"; q.Name == "" {
-			q.Verb = "deletecollection"
-		}
+	verbs := Verbs[r.Method]
+	if r.Method == http.MethodHead {
+		verbs = Verbs[http.MethodGet]
+	}
+	if q.Verb = cmp.Or(verbs.Object, verbs.Collection); q.Name == "" {
+		q.Verb = cmp.Or(verbs.Collection, verbs.Object)
+	}
+	if verbs == Verbs[http.MethodGet] && IsTrue(q.Query["watch"]) {
+		q.Verb = "watch"
 	}
 	return q, q.Verb != ""
+}
+
+// Verbs are the verbs of a method on a collection and on an object.
+var Verbs = map[string]struct{ Collection, Object string }{
+	http.MethodGet:    {"list", "get"},
+	http.MethodPost:   {"create", ""},
+	http.MethodPut:    {"", "update"},
+	http.MethodPatch:  {"", "patch"},
+	http.MethodDelete: {"deletecollection", "delete"},
 }
 
 // IsTrue reads a parameter as an API server does.
