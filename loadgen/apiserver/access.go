@@ -123,12 +123,10 @@ func RequireTokens(clients map[string]string, next http.Handler) http.Handler {
 		bySum[sha256.Sum256([]byte(token))] = client
 	}
 	var authenticate authenticator = func(token string) (client string, user authenticationv1.UserInfo, audiences []string) {
-		client, known := bySum[sha256.Sum256([]byte(token))]
-		if known {
+		if client, known := bySum[sha256.Sum256([]byte(token))]; known {
 			return client, administrator(client), []string{issuer}
 		}
-		user, audiences = verify(token)
-		return "", user, audiences
+		return verify(token)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		scheme, token, _ := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
@@ -198,18 +196,18 @@ func (c *claims) sign() string {
 	return signature()(base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256"}`)) + "." + base64.RawURLEncoding.EncodeToString(body))
 }
 
-// verify returns the user and the audiences of a token of a service account that has not expired.
-func verify(token string) (user authenticationv1.UserInfo, audiences []string) {
+// verify is the [authenticator] of tokens of service accounts that have not expired.
+func verify(token string) (client string, user authenticationv1.UserInfo, audiences []string) {
 	text := token[:max(0, strings.LastIndexByte(token, '.'))]
 	_, payload, _ := strings.Cut(text, ".")
 	body, err := base64.RawURLEncoding.DecodeString(payload)
 	var c claims
 	if err != nil || subtle.ConstantTimeCompare([]byte(signature()(text)), []byte(token)) != 1 || json.Unmarshal(body, &c) != nil || time.Now().Unix() >= c.Expires {
-		return user, nil
+		return "", user, nil
 	}
 	accounts := "system:serviceaccounts"
 	namespace := strings.Split(c.Subject, ":")[2]
-	return authenticationv1.UserInfo{Username: c.Subject, UID: c.UID, Groups: []string{accounts, accounts + ":" + namespace, "system:authenticated"}}, c.Audiences
+	return "", authenticationv1.UserInfo{Username: c.Subject, UID: c.UID, Groups: []string{accounts, accounts + ":" + namespace, "system:authenticated"}}, c.Audiences
 }
 
 // ErrOpenToAll means that other machines could reach a server without a token, or read it.

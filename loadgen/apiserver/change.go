@@ -16,8 +16,11 @@ type Change = store.Change
 
 const byManifest, byAdmission = "manifest", "kube-apiserver"
 
+type originKey struct{}
+
 func originOf(ctx context.Context) store.Origin {
-	return store.Origin{By: ClientOf(ctx), Intended: IntendedOf(ctx)}
+	o, _ := ctx.Value(originKey{}).(store.Origin)
+	return o
 }
 
 // observe reports the changes of a collection.
@@ -31,31 +34,21 @@ func (s *Server) observe(c *collection) {
 	})
 }
 
-type clientKey struct{}
-
 // WithClient names the client of a request, for [Change] and [Lag].
 func WithClient(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, clientKey{}, name)
+	return context.WithValue(ctx, originKey{}, store.Origin{By: name, Intended: IntendedOf(ctx)})
 }
 
 // ClientOf returns the name of the client, or "".
-func ClientOf(ctx context.Context) string {
-	name, _ := ctx.Value(clientKey{}).(string)
-	return name
-}
-
-type intendedKey struct{}
+func ClientOf(ctx context.Context) string { return originOf(ctx).By }
 
 // WithIntended says when a request of this process was due, for [Change].
 func WithIntended(ctx context.Context, at time.Time) context.Context {
-	return context.WithValue(ctx, intendedKey{}, at)
+	return context.WithValue(ctx, originKey{}, store.Origin{By: ClientOf(ctx), Intended: at})
 }
 
 // IntendedOf returns the time of [WithIntended], or the zero time.
-func IntendedOf(ctx context.Context) time.Time {
-	due, _ := ctx.Value(intendedKey{}).(time.Time)
-	return due
-}
+func IntendedOf(ctx context.Context) time.Time { return originOf(ctx).Intended }
 
 // Transport returns a transport to the server without a connection, without [Options].Wrap and thus without
 // faults and tokens, for clients in this process. Watches are not served.

@@ -26,7 +26,10 @@ func (s *Server) compressed(h http.Handler) http.Handler {
 		}
 		z := &compressor{ResponseWriter: w, stream: s.beginsWithState(r)}
 		h.ServeHTTP(z, r)
-		_ = z.close() // fails if the client is gone
+		if z.code != 0 {
+			z.begin(false)
+		}
+		_ = z.end(false) // fails if the client is gone
 	})
 }
 
@@ -106,13 +109,6 @@ func (z *compressor) end(flush bool) error {
 	err := z.member.Close(flush)
 	z.member = nil
 	return err
-}
-
-func (z *compressor) close() error {
-	if z.code != 0 {
-		z.begin(false)
-	}
-	return z.end(false)
 }
 
 // Unwrap serves [http.ResponseController].

@@ -49,7 +49,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	switch strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(path, "/"), "/ping"), "/etcd") {
 	case "/healthz", "/livez", "/readyz":
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			return notAllowed()
+			return refused(http.StatusMethodNotAllowed)
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok"))
@@ -60,7 +60,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	case ok:
 		return s.serve(w, r, t)
 	case s.ownGroup(path):
-		return notFound()
+		return refused(http.StatusNotFound)
 	default:
 		// In a real server, the mux answers for unknown groups and those of custom resources.
 		http.Error(w, "404 page not found", http.StatusNotFound)
@@ -177,14 +177,10 @@ func warn(w http.ResponseWriter, warnings []string) {
 	}
 }
 
-func notFound() error {
-	return apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
-}
-
-// notAllowed is the error for a method that a path does not support. Like a real
+// refused is the error for a path that is not found, or a method that it does not support. Like a real
 // server's, it lists no other methods.
-func notAllowed() error {
-	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
+func refused(code int) error {
+	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", "", 0, false)
 }
 
 func notAcceptable() error {

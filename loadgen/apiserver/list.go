@@ -30,13 +30,13 @@ type query struct {
 	filter filter
 }
 
-// parseQuery reads the parameters of a request with apimachinery's decoder, parsers and
+// query reads the parameters of a list or watch with apimachinery's decoder, parsers and
 // validation. As in a real server, malformed parameters are a BadRequest, forbidden
 // combinations are Invalid, any other boolean is true, and a negative limit is none.
-func (s *Server) parseQuery(raw string, t *target) (*query, error) {
+func (req *request) query() (*query, error) {
 	q := &query{}
 	o := &q.opts
-	if err := decodeQuery(raw, o); err != nil {
+	if err := decodeQuery(req.http.URL.RawQuery, o); err != nil {
 		return nil, err
 	}
 	if err := invalidOptions("ListOptions", validation.ValidateListOptions(o, true)); err != nil {
@@ -47,14 +47,8 @@ func (s *Server) parseQuery(raw string, t *target) (*query, error) {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	var err error
-	q.filter, err = newFilter(t, o.LabelSelector, o.FieldSelector)
-	return q, err
-}
-
-// query returns the parsed query of a list or watch.
-func (req *request) query() (*query, error) {
-	q, err := req.server.parseQuery(req.http.URL.RawQuery, &req.target)
-	if err == nil && (req.converts || req.mixed) {
+	q.filter, err = newFilter(&req.target, o.LabelSelector, o.FieldSelector)
+	if req.converts || req.mixed {
 		q.filter.show = req.show
 	}
 	return q, err
@@ -239,16 +233,13 @@ func newFilter(t *target, byLabel labels.Selector, byField fields.Selector) (fil
 	if byLabel != nil && !byLabel.Empty() {
 		f.labels = byLabel
 	}
-	if t.name != "" {
-		// A watch of one object by its path.
-		byName := fields.OneTermEqualSelector(fieldName, t.name)
-		if byField == nil || byField.Empty() {
-			byField = byName
-		} else {
-			byField = fields.AndSelectors(byField, byName)
-		}
+	if byField == nil {
+		byField = fields.Everything()
 	}
-	if byField == nil || byField.Empty() {
+	if t.name != "" { // a watch of one object by its path
+		byField = fields.AndSelectors(byField, fields.OneTermEqualSelector(fieldName, t.name))
+	}
+	if byField.Empty() {
 		return f, nil
 	}
 	f.values = fieldsOf(t.resource)

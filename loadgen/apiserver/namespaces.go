@@ -130,28 +130,6 @@ func (s *Server) checkNamespace(req *request, body []byte) error {
 	return err
 }
 
-// emptyNamespace deletes the objects of a namespace. It returns how many remain of each resource, and with each finalizer.
-func (s *Server) emptyNamespace(by store.Origin, name string) (held, finalizers map[string]int) {
-	s.colMu.RLock()
-	all := slices.Collect(maps.Values(s.collections))
-	s.colMu.RUnlock()
-	// Pods hold their volumes until they are gone.
-	slices.SortFunc(all, func(a, b *collection) int { return strings.Compare(b.stored.GVR.Resource, a.stored.GVR.Resource) })
-	held, finalizers = map[string]int{}, map[string]int{}
-	for _, c := range all {
-		if !c.stored.Namespaced {
-			continue
-		}
-		for _, o := range s.empty(by, c, name+"/") {
-			held[c.stored.GVR.Resource+"."+c.stored.GVR.Group]++
-			for _, f := range o.GetFinalizers() {
-				finalizers[f]++
-			}
-		}
-	}
-	return held, finalizers
-}
-
 // empty deletes the objects whose keys have a prefix and returns those that remain.
 func (s *Server) empty(by store.Origin, c *collection, prefix string) (held []resources.Object) {
 	background := &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)} // of a real namespace controller
@@ -182,7 +160,23 @@ func (s *Server) finish(by store.Origin, name string) {
 	if s.opts.ForeignNamespaces {
 		return
 	}
-	held, finalizers := s.emptyNamespace(by, name)
+	s.colMu.RLock()
+	all := slices.Collect(maps.Values(s.collections))
+	s.colMu.RUnlock()
+	// Pods hold their volumes until they are gone.
+	slices.SortFunc(all, func(a, b *collection) int { return strings.Compare(b.stored.GVR.Resource, a.stored.GVR.Resource) })
+	held, finalizers := map[string]int{}, map[string]int{} // what remains of each resource, and with each finalizer
+	for _, c := range all {
+		if !c.stored.Namespaced {
+			continue
+		}
+		for _, o := range s.empty(by, c, name+"/") {
+			held[c.stored.GVR.Resource+"."+c.stored.GVR.Group]++
+			for _, f := range o.GetFinalizers() {
+				finalizers[f]++
+			}
+		}
+	}
 	s.builtin(namespaceResource).edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
 		ns, _ := current.DeepCopyObject().(*v1.Namespace)
 		switch {

@@ -54,7 +54,9 @@ func FuzzQuery(f *testing.F) {
 				t.Fatalf("%q: status %d: %v", raw, status.Status().Code, err)
 			}
 		}
-		q, err := (&Server{}).parseQuery(raw, on)
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/ns-0/pods", nil)
+		r.URL.RawQuery = raw
+		q, err := (&request{target: *on, collection: &collection{}, http: r}).query()
 		check(err)
 		if err != nil {
 			return
@@ -67,8 +69,6 @@ func FuzzQuery(f *testing.F) {
 		_, err = pageOf(log, q)
 		check(err)
 		w := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/ns-0/pods", nil)
-		r.URL.RawQuery = raw
 		srv.ServeHTTP(w, r)
 		if (err == nil) != (w.Code == http.StatusOK) {
 			t.Fatalf("%q: %d: %s", raw, w.Code, w.Body)

@@ -68,7 +68,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 	verb := verbOf(r.Method, &t)
 	if verb == "" {
-		return notAllowed()
+		return refused(http.StatusMethodNotAllowed)
 	}
 	query := r.URL.Query()
 	watching := verb == resources.List && wire.IsTrue(query["watch"])

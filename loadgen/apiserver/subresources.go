@@ -32,7 +32,7 @@ func (s *Server) post(req *request) error {
 	}
 	o, err := resources.Scheme.New(kind)
 	if err != nil {
-		return notFound()
+		return refused(http.StatusNotFound)
 	}
 	body, err := req.body()
 	if err == nil {
@@ -299,10 +299,7 @@ func (req *request) review(o any) error {
 		}
 		find, ok := req.http.Context().Value(authenticatorKey{}).(authenticator)
 		if !ok {
-			find = func(token string) (string, authenticationv1.UserInfo, []string) {
-				user, audiences := verify(token)
-				return "", user, audiences
-			}
+			find = verify
 		}
 		_, user, audiences := find(o.Spec.Token)
 		asked := o.Spec.Audiences
@@ -333,7 +330,7 @@ func (req *request) review(o any) error {
 			errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), a.Namespace, "must match metadata.namespace"))
 		}
 	default:
-		return notFound()
+		return refused(http.StatusNotFound)
 	}
 	if (spec.ResourceAttributes == nil) == (spec.NonResourceAttributes == nil) {
 		errs = append(errs, field.Invalid(field.NewPath("spec"), spec.NonResourceAttributes, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))

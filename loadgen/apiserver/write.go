@@ -59,7 +59,7 @@ func (req *request) edit(kind string) (edit patch.Request, dryRun []string, body
 
 func (s *Server) create(req *request) error {
 	if req.resource.Namespaced && req.namespace == "" {
-		return notAllowed()
+		return refused(http.StatusMethodNotAllowed)
 	}
 	edit, dryRun, body, err := req.edit("CreateOptions")
 	if err != nil {
@@ -309,7 +309,7 @@ func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (r patch.Resul
 // deleteCollection serves a DELETE of all selected objects and answers with them.
 func (s *Server) deleteCollection(req *request) error {
 	if req.resource.Namespaced && req.namespace == "" {
-		return notAllowed()
+		return refused(http.StatusMethodNotAllowed)
 	}
 	// It selects like a list.
 	q, err := req.query()
