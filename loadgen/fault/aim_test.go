@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"watchlab/loadgen/apiserver/wire"
 )
 
 // TestAimed plays requests to a server with aimed faults. The texts are what reached the server, what was answered, and what
@@ -104,7 +106,7 @@ func TestAimedWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestbed(t, nil, "duplicate:resource=configmaps,at=100ms", "close:resource=configmaps,at=1s")
 		b.start()
-		w := b.watch(encodingJSON, "resourceVersion=1")
+		w := b.watch(encoding{wire.JSON}, "resourceVersion=1")
 		<-w.ended
 		frames := strings.Split(strings.TrimSpace(string(w.got)), "\n")
 		if twice := len(frames) - len(slices.Compact(slices.Clone(frames))); twice != 1 || strings.Contains(frames[len(frames)-1], "ERROR") {
@@ -114,7 +116,7 @@ func TestAimedWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestbed(t, nil, "skip:resource=configmaps,at=100ms,duration=1s", "stall:resource=pods,at=100ms,duration=1h")
 		b.start()
-		w := b.watch(encodingJSON, "resourceVersion=1")
+		w := b.watch(encoding{wire.JSON}, "resourceVersion=1")
 		<-w.ended
 		frames := strings.Split(strings.TrimSpace(string(w.got)), "\n")
 		if n := len(frames); n < 5 || n > 12 || !strings.Contains(frames[n-1], `"code":410`) || time.Since(b.startTime) < 1100*time.Millisecond {

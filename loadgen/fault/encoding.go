@@ -17,33 +17,24 @@ import (
 )
 
 // encoding is the encoding of a watch's frames.
-type encoding wire.Media
-
-const (
-	encodingJSON     = encoding(wire.JSON)
-	encodingProtobuf = encoding(wire.Protobuf)
-	encodingCBOR     = encoding(wire.CBOR)
-)
+type encoding struct{ wire.Media }
 
 // encodingOf reads a Content-Type or an Accept header; JSON if there is no known type.
 func encodingOf(header string) encoding {
 	form, _ := wire.Negotiate([]string{header}, wire.Offer{Stream: true})
-	return encoding(form.Media())
+	return encoding{form.Media()}
 }
-
-// form is the form of whole objects.
-func (e encoding) form() wire.Form { return wire.FormOf(wire.Media(e), wire.Object) }
 
 // next returns the length of the first frame of b, or of b if it has no whole frame.
 func (e encoding) next(b []byte) int {
-	switch e {
-	case encodingProtobuf:
+	switch e.Media {
+	case wire.Protobuf:
 		if len(b) >= 4 {
 			if n := 4 + int64(binary.BigEndian.Uint32(b)); n <= int64(len(b)) {
 				return int(n)
 			}
 		}
-	case encodingCBOR:
+	case wire.CBOR:
 		d := cbor.NewDecoder(bytes.NewReader(b))
 		if err := d.Skip(); err == nil && d.NumBytesRead() > 0 {
 			return d.NumBytesRead()
@@ -73,7 +64,7 @@ func (e encoding) cut(b []byte, rng *rand.Rand) int {
 	}
 	start := starts[rng.IntN(len(starts))]
 	n := e.next(b[start:])
-	if e == encodingJSON {
+	if e.Media == wire.JSON {
 		n--
 	}
 	if n < 2 {
@@ -84,23 +75,23 @@ func (e encoding) cut(b []byte, rng *rand.Rand) int {
 
 // frame encodes an event of an object with its kind.
 func (e encoding) frame(t watch.EventType, o runtime.Object) ([]byte, error) {
-	object, err := wire.AppendAny(nil, wire.Media(e), o)
-	return wire.AppendEvent(nil, wire.Media(e), t, object), err
+	object, err := wire.AppendAny(nil, e.Media, o)
+	return wire.AppendEvent(nil, e.Media, t, object), err
 }
 
 // garbage holds frames that do not parse.
-var garbage = map[encoding][]string{
-	encodingJSON: {
+var garbage = map[wire.Media][]string{
+	wire.JSON: {
 		`{"type":"MODIFIED","object":{"kind":"Pod",}}` + "\n",
 		`{"type":"ADDED","object":{"metadata":{"name":"x"` + "\n}}}}\n",
 		"<html><body>502 Bad Gateway</body></html>\n",
 	},
-	encodingProtobuf: {
+	wire.Protobuf: {
 		"\x00\x00\x00\x06\x0a\x7fADDE", // a string beyond the end of the frame
 		"\x00\x00\x00\x03\x07\x07\x07", // an undefined wire type
 		"\x00\x00\x00\x02\xff\xff",     // a tag without end
 	},
-	encodingCBOR: {
+	wire.CBOR: {
 		"\x1c",                 // a reserved argument
 		"\xa1\x64type\xfe",     // a reserved value
 		"\xa1\x01\x82\xff\xff", // a break outside an item of indefinite length
@@ -109,7 +100,7 @@ var garbage = map[encoding][]string{
 
 // garbage returns one of them.
 func (e encoding) garbage(rng *rand.Rand) []byte {
-	return []byte(garbage[e][rng.IntN(len(garbage[e]))])
+	return []byte(garbage[e.Media][rng.IntN(len(garbage[e.Media]))])
 }
 
 // position is the type of an event and the metadata of its object.
@@ -123,8 +114,8 @@ var errFrame = errors.New("no object of Kubernetes")
 // read decodes the position of a frame.
 func (e encoding) read(frame []byte) (p position, err error) {
 	var event metav1.WatchEvent
-	switch e {
-	case encodingProtobuf:
+	switch e.Media {
+	case wire.Protobuf:
 		if len(frame) < 4 {
 			return p, errFrame
 		}
@@ -142,7 +133,7 @@ func (e encoding) read(frame []byte) (p position, err error) {
 		// The metadata is field 1 of every kind.
 		err = p.meta.Unmarshal(unknown.Raw)
 		p.meta.APIVersion, p.meta.Kind = unknown.APIVersion, unknown.Kind
-	case encodingCBOR:
+	case wire.CBOR:
 		if err := cbordirect.Unmarshal(frame, &event); err != nil {
 			return p, err
 		}

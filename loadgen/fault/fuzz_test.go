@@ -20,7 +20,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add(int(wire.JSON), []byte(`{"type":"ADDED","object":{"kind":"Pod","metadata":{"name":"a","resourceVersion":"7"}}}`+"\n"))
 	f.Fuzz(func(t *testing.T, media int, b []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
-		e := []encoding{encodingJSON, encodingProtobuf, encodingCBOR}[uint(media)%3]
+		e := []encoding{{wire.JSON}, {wire.Protobuf}, {wire.CBOR}}[uint(media)%3]
 		if len(b) == 0 {
 			return
 		}

@@ -25,9 +25,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"watchlab/loadgen/apiserver/wire"
 )
 
-var encodings = []encoding{encodingJSON, encodingProtobuf, encodingCBOR}
+var encodings = []encoding{{wire.JSON}, {wire.Protobuf}, {wire.CBOR}}
 
 // ticker is an API server for config maps. One config map changes at every tick.
 type ticker struct {
@@ -59,7 +61,7 @@ func (s *ticker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e := encodingOf(r.Header.Get("Accept"))
-	w.Header().Set("Content-Type", e.form().StreamType())
+	w.Header().Set("Content-Type", wire.FormOf(e.Media, wire.Object).StreamType())
 	flush := http.NewResponseController(w).Flush
 	at, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
 	w.WriteHeader(http.StatusOK)
@@ -163,7 +165,7 @@ func (b *testbed) get(e encoding, query string) answer {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	req.Header.Set("Accept", e.form().ContentType())
+	req.Header.Set("Accept", wire.FormOf(e.Media, wire.Object).ContentType())
 	res, err := b.client.Do(req)
 	if err != nil {
 		b.t.Fatal(err)
@@ -222,7 +224,7 @@ func (r *reader) frames() (frames []position, rest []byte) {
 	for len(rest) > 0 {
 		n := r.encoding.next(rest)
 		p, err := r.encoding.read(rest[:n])
-		if err != nil || (r.encoding == encodingJSON && rest[n-1] != '\n') {
+		if err != nil || (r.encoding.Media == wire.JSON && rest[n-1] != '\n') {
 			return frames, rest
 		}
 		frames, rest = append(frames, p), rest[n:]
@@ -252,7 +254,7 @@ func (r *reader) check() (events int, others []position, rest []byte) {
 // bubble runs f in a testing/synctest bubble, for each encoding.
 func bubble(t *testing.T, f func(t *testing.T, e encoding)) {
 	for _, e := range encodings {
-		t.Run("encoding="+e.form().ContentType(), func(t *testing.T) {
+		t.Run("encoding="+wire.FormOf(e.Media, wire.Object).ContentType(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { f(t, e) })
 		})
 	}
@@ -329,12 +331,12 @@ func checkError(t *testing.T, r *reader, code int32) {
 	last := r.encoding.last(r.got)
 	var event metav1.WatchEvent
 	var status metav1.Status
-	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), r.encoding.form().ContentType())
-	if r.encoding == encodingProtobuf {
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), wire.FormOf(r.encoding.Media, wire.Object).ContentType())
+	if r.encoding.Media == wire.Protobuf {
 		last = last[4:]
 	}
 	err := runtime.DecodeInto(info.StreamSerializer, last, &event)
-	if r.encoding == encodingJSON { // JSON objects have no kind
+	if r.encoding.Media == wire.JSON { // JSON objects have no kind
 		err = json.Unmarshal(last, &event)
 	}
 	if err == nil {
@@ -363,7 +365,7 @@ func TestRefusals(t *testing.T) {
 				b.start()
 				wait(time.Second)
 				for query, code := range answers {
-					res := b.get(encodingJSON, query)
+					res := b.get(encoding{wire.JSON}, query)
 					if res.StatusCode != code {
 						t.Errorf("%q: %s, want %d", query, res.Status, code)
 					}
@@ -380,7 +382,7 @@ func TestRefusals(t *testing.T) {
 				}
 				wait(2500 * time.Millisecond)
 				for query := range answers {
-					if res := b.get(encodingJSON, query); res.StatusCode != http.StatusOK {
+					if res := b.get(encoding{wire.JSON}, query); res.StatusCode != http.StatusOK {
 						t.Errorf("afterwards: %q: %s", query, res.Status)
 					}
 				}
@@ -393,7 +395,7 @@ func TestRelist(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
 		b := newTestbed(t, nil, "relist:at=1s")
 		b.start()
-		_ = b.get(encodingJSON, "") // registers the collection
+		_ = b.get(encoding{wire.JSON}, "") // registers the collection
 		wait(10 * time.Second)
 		r := b.watch(e, "resourceVersion=100")
 		<-r.ended
@@ -403,10 +405,10 @@ func TestRelist(t *testing.T) {
 		if events, _, _ := r.check(); events != 1000 {
 			t.Errorf("from the version of the relist: %d events, want 1000", events)
 		}
-		if res := b.get(encodingJSON, "resourceVersion=100&resourceVersionMatch=Exact"); res.StatusCode != http.StatusGone {
+		if res := b.get(encoding{wire.JSON}, "resourceVersion=100&resourceVersionMatch=Exact"); res.StatusCode != http.StatusGone {
 			t.Errorf("an exact list of an older version: %s", res.Status)
 		}
-		if res := b.get(encodingJSON, "resourceVersion=100"); res.StatusCode != http.StatusOK {
+		if res := b.get(encoding{wire.JSON}, "resourceVersion=100"); res.StatusCode != http.StatusOK {
 			t.Errorf("a list not older than that version: %s", res.Status)
 		}
 	})
@@ -508,7 +510,7 @@ func TestCountAndUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestbed(t, nil, "stall:every=1s,count=3,duration=10ms", "drip:at=500ms,every=1s,until=4500ms,duration=10ms")
 		b.start()
-		_ = b.watch(encodingJSON, "resourceVersion=1")
+		_ = b.watch(encoding{wire.JSON}, "resourceVersion=1")
 		wait(11 * time.Second)
 		at := map[Name][]time.Duration{}
 		for _, in := range b.Log() {
@@ -532,7 +534,7 @@ func TestSeeds(t *testing.T) {
 			b := seeded(t, seed, nil, "half-frame:every=103137us,count=50", "malformed:frames=13,count=10", "disconnect:every=71291us,count=30")
 			b.start()
 			for range 40 {
-				<-b.watch(encodingJSON, "resourceVersion=1").ended
+				<-b.watch(encoding{wire.JSON}, "resourceVersion=1").ended
 			}
 			log = b.Log()
 		})
@@ -550,12 +552,12 @@ func TestSeeds(t *testing.T) {
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestbed(t, nil, "stall:at=1s,duration=1h", "throttle:at=2s,duration=1h", "disconnect:every=3s")
-		r := b.watch(encodingJSON, "resourceVersion=1")
+		r := b.watch(encoding{wire.JSON}, "resourceVersion=1")
 		b.start()
 		if err := b.Start(); !errors.Is(err, ErrState) {
 			t.Errorf("a second Start: %v", err)
 		}
-		other := b.watch(encodingJSON, "resourceVersion=1")
+		other := b.watch(encoding{wire.JSON}, "resourceVersion=1")
 		wait(1500 * time.Millisecond)
 		b.Stop()
 		b.Stop()
@@ -598,7 +600,7 @@ func TestPassesThrough(t *testing.T) {
 			}
 		}
 		wait(time.Second)
-		res := b.get(encodingJSON, "watch=1")
+		res := b.get(encoding{wire.JSON}, "watch=1")
 		if body, err := io.ReadAll(res.Body); res.StatusCode != http.StatusTeapot || string(body) != "hello" || err != nil {
 			t.Errorf("a refused watch: %s %q %v", res.Status, body, err)
 		}
@@ -609,7 +611,7 @@ func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestbed(t, nil, "error-event:every=1s,count=3")
 		b.start()
-		r := b.watch(encodingJSON, "resourceVersion=1")
+		r := b.watch(encoding{wire.JSON}, "resourceVersion=1")
 		<-r.ended
 		wait(3 * time.Second)
 		want := []Injection{
@@ -683,7 +685,7 @@ func TestFramesOfEachEncoding(t *testing.T) {
 		for range 2000 {
 			r.got = all[:e.cut(all, rng)]
 			// A cut JSON frame misses more than its newline.
-			if frames, rest := r.frames(); len(frames) > 4 || len(rest) == 0 || e == encodingJSON && json.Valid(rest) {
+			if frames, rest := r.frames(); len(frames) > 4 || len(rest) == 0 || e.Media == wire.JSON && json.Valid(rest) {
 				t.Fatalf("%v: cut at %d: %d frames and %d bytes", e, len(r.got), len(frames), len(rest))
 			}
 		}

@@ -150,7 +150,7 @@ func (f *failure) write(w http.ResponseWriter, r *request) {
 	if f.event {
 		e := encodingOf(r.http.Header.Get("Accept"))
 		if frame, err := e.frame(watch.Error, &f.status); err == nil {
-			w.Header().Set("Content-Type", e.form().StreamType())
+			w.Header().Set("Content-Type", wire.FormOf(e.Media, wire.Object).StreamType())
 			_, _ = w.Write(frame)
 			return
 		}

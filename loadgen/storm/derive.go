@@ -203,18 +203,6 @@ func (s *Storm) lap() (lap []Event, period time.Duration) {
 	return lap, period
 }
 
-// pods returns the pod of each event. The error wraps [ErrNotPods].
-func (s *Storm) pods() ([]*v1.Pod, error) {
-	pods := make([]*v1.Pod, len(s.Events))
-	for i := range s.Events {
-		var ok bool
-		if pods[i], ok = s.Events[i].Object.(*v1.Pod); !ok {
-			return nil, fmt.Errorf("storm %s: %w: event %d has a %T", s.Name, ErrNotPods, s.Events[i].Seq, s.Events[i].Object)
-		}
-	}
-	return pods, nil
-}
-
 // ForNode returns the pod events that one kubelet receives. The kubelet gets the pods of
 // several nodes: the first nodes by name, until the peak number of bound pods reaches pods, or
 // all nodes. The result is valid if s is valid.
@@ -229,13 +217,13 @@ func (s *Storm) ForNode(pods int) (*Storm, error) {
 	if pods < 1 {
 		return nil, fmt.Errorf("storm %s: a node with %d pods (allowed: 1 or more)", s.Name, pods)
 	}
-	objects, err := s.pods()
-	if err != nil {
-		return nil, err
-	}
-	names := map[string]bool{}
-	for _, pod := range objects {
-		names[pod.Spec.NodeName] = true
+	objects, names := make([]*v1.Pod, len(s.Events)), map[string]bool{}
+	for i := range s.Events {
+		pod, ok := s.Events[i].Object.(*v1.Pod)
+		if !ok {
+			return nil, fmt.Errorf("storm %s: %w: event %d has a %T", s.Name, ErrNotPods, s.Events[i].Seq, s.Events[i].Object)
+		}
+		objects[i], names[pod.Spec.NodeName] = pod, true
 	}
 	delete(names, "")
 	if len(names) == 0 {

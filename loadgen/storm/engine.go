@@ -125,8 +125,8 @@ func newSeries(u *updates, seed uint64) series {
 			s.stride++
 		}
 		s.offset = int64(seed % uint64(max(n, 1)))
-	} else if u.skew.exponent > 0 {
-		s.ranks = newRanks(int(u.n), u.skew.exponent, seed)
+	} else if u.skew > 0 {
+		s.ranks = newRanks(int(u.n), float64(u.skew), seed)
 	}
 	return s
 }

@@ -60,7 +60,7 @@ var profileKinds = []profileKind{
 		name: "hotkey", summary: "few objects change all the time: leader-election leases by zipf, one huge EndpointSlice",
 		noPods: true, plan: hotKey,
 		defaults: Profile{
-			Nodes: 1_000, UpdatesPerSecond: 1_000, Skew: Zipf(1.1), Storm: 30 * time.Second,
+			Nodes: 1_000, UpdatesPerSecond: 1_000, Skew: 1.1, Storm: 30 * time.Second,
 			Leases: 1_000, Endpoints: 1_000, SliceUpdatesPerSecond: 20,
 		},
 	},

@@ -9,37 +9,32 @@ import (
 	"strings"
 )
 
-// Skew is the distribution of updates over keys. The zero value is uniform.
-type Skew struct {
-	exponent float64 // exponent of the zipf distribution; 0 means uniform
-}
+// Skew is the distribution of updates over keys: uniform for 0, else zipf. It draws the key of rank r in proportion to
+// r^-Skew. The seed assigns ranks to keys.
+type Skew float64
 
 // ErrSkew is wrapped by the errors for invalid skews.
 var ErrSkew = errors.New("invalid skew")
 
-// Zipf returns the skew that draws the key of rank r in proportion to r^-exponent. The seed
-// assigns ranks to keys.
-func Zipf(exponent float64) Skew { return Skew{exponent: exponent} }
-
 // ParseSkew reads "uniform" or "zipf:EXPONENT"; 0 < EXPONENT ≤ 10. The error wraps [ErrSkew].
 func ParseSkew(s string) (Skew, error) {
 	if s == "uniform" {
-		return Skew{}, nil
+		return 0, nil
 	}
 	if text, ok := strings.CutPrefix(s, "zipf:"); ok && strings.Trim(text, "0123456789.") == "" {
 		if v, err := strconv.ParseFloat(text, 64); err == nil && v > 0 && v <= 10 {
-			return Zipf(v), nil
+			return Skew(v), nil
 		}
 	}
-	return Skew{}, fmt.Errorf("%w %q (allowed: uniform, or zipf:EXPONENT such as zipf:1.1, up to 10)", ErrSkew, s)
+	return 0, fmt.Errorf("%w %q (allowed: uniform, or zipf:EXPONENT such as zipf:1.1, up to 10)", ErrSkew, s)
 }
 
 // String returns the skew in the format of [ParseSkew].
 func (s Skew) String() string {
-	if s.exponent == 0 {
+	if s == 0 {
 		return "uniform"
 	}
-	return "zipf:" + strconv.FormatFloat(s.exponent, 'f', -1, 64)
+	return "zipf:" + strconv.FormatFloat(float64(s), 'f', -1, 64)
 }
 
 // newRanks returns the zipf distribution over n keys, as the sum of the weights up to each key. The seed assigns
