@@ -63,9 +63,9 @@ type continueToken struct {
 
 const continueVersion = "meta.k8s.io/v1"
 
-func (t continueToken) encode() (string, error) {
-	b, err := json.Marshal(t)
-	return base64.RawURLEncoding.EncodeToString(b), err
+func (t continueToken) encode() string {
+	b, _ := json.Marshal(t) // which has no other values
+	return base64.RawURLEncoding.EncodeToString(b)
 }
 
 func decodeContinue(s string) (continueToken, error) {
@@ -92,10 +92,6 @@ func decodeContinue(s string) (continueToken, error) {
 // inconsistent is the error for a page of an expired list. It offers the token of the
 // same page of the current list (k8s.io/apiserver v0.37, pkg/storage/etcd3).
 func inconsistent(after string) error {
-	next, err := continueToken{Version: continueVersion, ResourceVersion: -1, StartKey: after}.encode()
-	if err != nil {
-		return err
-	}
 	expired := apierrors.NewResourceExpired("The provided continue parameter is too old " +
 		"to display a consistent list result. You can start a new list without " +
 		"the continue parameter, or use the continue token in this response to " +
@@ -103,7 +99,7 @@ func inconsistent(after string) error {
 		"token results in an inconsistent list - objects that were created, " +
 		"modified, or deleted between the time the first chunk was returned " +
 		"and now may show up in the list.")
-	expired.ErrStatus.Continue = next
+	expired.ErrStatus.Continue = continueToken{Version: continueVersion, ResourceVersion: -1, StartKey: after}.encode()
 	return expired
 }
 
@@ -148,11 +144,11 @@ func pageOf(log *store.Log, q *query) (page, error) {
 	}
 	p.items = state[:limit]
 	remaining := int64(len(state) - limit)
-	p.meta.Continue, err = continueToken{Version: continueVersion, ResourceVersion: int64(at), StartKey: state[limit-1].Key}.encode()
+	p.meta.Continue = continueToken{Version: continueVersion, ResourceVersion: int64(at), StartKey: state[limit-1].Key}.encode()
 	if !q.filter.selects() {
 		p.meta.RemainingItemCount = &remaining
 	}
-	return p, err
+	return p, nil
 }
 
 // unreadable is the error of a list with an object that cannot be converted (k8s.io/apiserver v0.37, pkg/storage/etcd3).

@@ -170,7 +170,7 @@ func (i *Injector) hit(r *request, is func(*fault) bool) (failure, bool) {
 	if f.answer != nil {
 		answer = f.answer(f.until - now)
 	}
-	i.note(Injection{Spec: k, Occurrence: f.window, Path: r.http.URL.Path, Detail: answer.detail})
+	i.note(Injection{Spec: k, Occurrence: f.occurrences, Path: r.http.URL.Path, Detail: answer.detail})
 	if f.once {
 		f.until = 0
 	}

@@ -63,10 +63,7 @@ type fault struct {
 	occurrences int           // number of occurrences so far
 	over        time.Duration // end of the last occurrence, since Start
 	seen        int           // number of writes that may trigger it
-	// until is the end of the period in which requests are hit, as the time since Start,
-	// and window the occurrence that began it.
-	until  time.Duration
-	window int
+	until       time.Duration // end of the period in which requests are hit, since Start
 }
 
 // Injector injects faults. Its methods are safe for concurrent use.
@@ -256,7 +253,7 @@ func (i *Injector) takeFault(k int) injection {
 	s := injection{spec: k, occurrence: f.occurrences, until: i.now() + time.Duration(f.Duration)}
 	f.over = s.until
 	if f.answer != nil || f.traits.window {
-		f.until, f.window = s.until, s.occurrence
+		f.until = s.until
 	}
 	return s
 }
@@ -353,7 +350,7 @@ func (i *Injector) open(w *watcher) {
 	for k := range i.faults {
 		if f := &i.faults[k]; f.Name == OldView && f.until > i.now() && f.aims(w.request) {
 			w.mu.Lock()
-			w.lasting[Stall] = injection{k, f.window, f.until}
+			w.lasting[Stall] = injection{k, f.occurrences, f.until}
 			w.mu.Unlock()
 		}
 	}

@@ -135,29 +135,28 @@ func (c *Cluster) subjectNode() string {
 // version is that of KWOK whose stages are understood.
 const version = "v0.8.0"
 
-// nodeConditions are those of a healthy node.
-const nodeConditions = `[
-	{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"},
-	{"type": "MemoryPressure", "status": "False", "reason": "KubeletHasSufficientMemory", "message": "kubelet has sufficient memory available"},
-	{"type": "DiskPressure", "status": "False", "reason": "KubeletHasNoDiskPressure", "message": "kubelet has no disk pressure"},
-	{"type": "PIDPressure", "status": "False", "reason": "KubeletHasSufficientPID", "message": "kubelet has sufficient PID available"},
-	{"type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated", "message": "RouteController created a route"}]`
+// nodeConditions returns those of a healthy node.
+func nodeConditions() any {
+	return []any{
+		map[string]any{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"},
+		map[string]any{"type": "MemoryPressure", "status": "False", "reason": "KubeletHasSufficientMemory", "message": "kubelet has sufficient memory available"},
+		map[string]any{"type": "DiskPressure", "status": "False", "reason": "KubeletHasNoDiskPressure", "message": "kubelet has no disk pressure"},
+		map[string]any{"type": "PIDPressure", "status": "False", "reason": "KubeletHasSufficientPID", "message": "kubelet has sufficient PID available"},
+		map[string]any{"type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated", "message": "RouteController created a route"},
+	}
+}
 
 // functions are those of the templates: KWOK's (pkg/utils/gotpl and pkg/kwok/controllers, v0.8), and sprig's without
 // those that need more modules.
 func (c *Cluster) functions() template.FuncMap {
 	all := sprig.TxtFuncMap()
-	var healthy any
-	if err := json.Unmarshal([]byte(nodeConditions), &healthy); err != nil {
-		panic(err)
-	}
 	now := func() string { return time.Now().UTC().Format(time.RFC3339Nano) }
 	started := now()
 	maps.Copy(all, template.FuncMap{
 		"Now":            now,
 		"StartTime":      func() string { return started },
 		"Version":        func() string { return version },
-		"NodeConditions": func() any { return healthy },
+		"NodeConditions": nodeConditions,
 		"Quote": func(v any) string {
 			data, _ := json.Marshal(v) // of values that were JSON
 			if strings.HasPrefix(string(data), `"`) {

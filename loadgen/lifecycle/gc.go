@@ -55,9 +55,7 @@ func (c *Cluster) forget(o *object) {
 		c.plan(d, "collection", c.about(collecting), func(ctx context.Context) error { return c.release(ctx, d) })
 	}
 	delete(c.owned, uid)
-	if i := slices.Index(c.nodes, o); i >= 0 {
-		c.nodes = slices.Delete(c.nodes, i, i+1)
-	}
+	c.nodes = slices.DeleteFunc(c.nodes, func(node *object) bool { return node == o })
 }
 
 // collect looks at an object after a change. The owners of a storm's objects may be outside of the storm:

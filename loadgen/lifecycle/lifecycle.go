@@ -40,6 +40,7 @@ import (
 
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/source/cluster"
 )
 
@@ -49,9 +50,6 @@ const (
 	backoff    = time.Second           // of a pod that fitted nowhere
 	collecting = 50 * time.Millisecond // of the garbage collector
 )
-
-// stormName is the origin of a storm's changes.
-const stormName = "storm"
 
 // The parts of a [Cluster]. The kubelet is the stages of pods and nodes, and Namespaces is a part of the server.
 const (
@@ -233,7 +231,7 @@ func (c *Cluster) learn(change *apiserver.Change) {
 	}
 	o := c.objects[m.GetUID()]
 	if o == nil {
-		o = &object{resource: change.Resource, storm: change.By == stormName, planned: map[string]*action{}}
+		o = &object{resource: change.Resource, storm: change.By == store.Storm, planned: map[string]*action{}}
 		o.kind = kindOf(change.Object)
 		c.objects[m.GetUID()] = o
 		if o.kind.GroupKind() == nodeKind {
@@ -245,7 +243,7 @@ func (c *Cluster) learn(change *apiserver.Change) {
 		c.own(o, m)
 	}
 	o.meta, o.object = m, change.Object
-	if m.GetDeletionTimestamp() != nil && change.By != stormName {
+	if m.GetDeletionTimestamp() != nil && change.By != store.Storm {
 		o.marked = true
 	}
 	if change.Type == watch.Deleted {
@@ -255,7 +253,7 @@ func (c *Cluster) learn(change *apiserver.Change) {
 		}
 		c.forget(o)
 	} else if collected {
-		c.collect(o, change.By != stormName && change.By != "")
+		c.collect(o, change.By != store.Storm && change.By != "")
 	}
 	c.account(o)
 	if o.gone {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -59,9 +59,6 @@ func newRanks(n int, exponent float64, seed uint64) []float64 {
 // pick draws a key with 64 random bits. O(log n).
 func pick(sums []float64, random uint64) int64 {
 	at := float64(random>>11) / (1 << 53) * sums[len(sums)-1]
-	i, found := slices.BinarySearch(sums, at)
-	if found {
-		i++ // A key has the numbers from the sum before it up to its own, without that.
-	}
-	return int64(min(i, len(sums)-1))
+	// A key has the numbers from the sum before it up to its own, without that.
+	return int64(min(sort.Search(len(sums), func(i int) bool { return sums[i] > at }), len(sums)-1))
 }

@@ -61,7 +61,16 @@ func (d *documents) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.NotFound(w, req)
 		return
 	}
-	doc.serve(w, req)
+	chosen := doc.choose(req.Header.Get("Accept"))
+	body, etag := chosen.encoded()
+	h := w.Header()
+	if len(doc) > 1 {
+		h.Set("Vary", "Accept")
+	}
+	h.Set("Content-Type", chosen.contentType)
+	h.Set("ETag", `"`+etag+`"`)
+	h.Set("Cache-Control", "public")
+	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(body)) // 304 for a client that has the document
 }
 
 // Content types of discovery.
@@ -111,21 +120,7 @@ func (d *documents) add(path string, value any) {
 	d.byPath[path] = document{inJSON(plainJSON, func() any { return value })}
 }
 
-// serve answers in the content type that the client prefers, by default in the first. A
-// client that has the document gets 304.
-func (doc document) serve(w http.ResponseWriter, req *http.Request) {
-	chosen := doc.choose(req.Header.Get("Accept"))
-	body, etag := chosen.encoded()
-	h := w.Header()
-	if len(doc) > 1 {
-		h.Set("Vary", "Accept")
-	}
-	h.Set("Content-Type", chosen.contentType)
-	h.Set("ETag", `"`+etag+`"`)
-	h.Set("Cache-Control", "public")
-	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(body))
-}
-
+// choose returns the content type that the client prefers, by default the first.
 func (doc document) choose(accept string) encoding {
 	for _, a := range goautoneg.ParseAccept(accept) {
 		// Clients ask for OpenAPI in protobuf with a dot or an at sign.

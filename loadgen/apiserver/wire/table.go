@@ -33,7 +33,9 @@ type Columns struct {
 // nameAndAge are the columns of kinds without others.
 var nameAndAge = &Columns{
 	definitions: columns("Name", "Age"),
-	cells:       func(_ runtime.Object, m metav1.Object) []any { return []any{m.GetName(), age(m)} },
+	cells: func(_ runtime.Object, m metav1.Object) []any {
+		return []any{m.GetName(), since(m.GetCreationTimestamp())}
+	},
 }
 
 // columns returns the definitions of columns. A plus marks one of priority 1, and a number sign an integer.
@@ -100,13 +102,7 @@ func (k *Kind) AppendTable(dst []byte, f Form, m metav1.ListMeta, objects []runt
 	return k.tables.append(dst, f.Media(), t)
 }
 
-// Cells without a value.
-const (
-	unknown = "<unknown>"
-	none    = "<none>"
-)
-
-func age(m metav1.Object) string { return since(m.GetCreationTimestamp()) }
+const unknown = "<unknown>" // a cell without a value
 
 func since(t metav1.Time) string {
 	if t.IsZero() {

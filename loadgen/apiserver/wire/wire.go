@@ -37,10 +37,12 @@ const (
 	ContentJSON     = "application/json"
 	ContentProtobuf = "application/vnd.kubernetes.protobuf"
 	ContentCBOR     = "application/cbor"
-	contentCBORSeq  = "application/cbor-seq"
 )
 
-var contents = [medias]string{ContentJSON, ContentProtobuf, ContentCBOR}
+var (
+	contents = [medias]string{ContentJSON, ContentProtobuf, ContentCBOR}
+	streams  = [medias]string{ContentJSON, ContentProtobuf + ";stream=watch", "application/cbor-seq"}
+)
 
 // String returns "json", "protobuf" or "cbor".
 func (m Media) String() string { return [medias]string{"json", "protobuf", "cbor"}[m] }
@@ -80,16 +82,7 @@ func (f Form) Shape() Shape { return Shape(uint8(f) / uint8(medias)) }
 func (f Form) ContentType() string { return contents[f.Media()] }
 
 // StreamType returns the Content-Type of a watch.
-func (f Form) StreamType() string {
-	switch f.Media() {
-	case Protobuf:
-		return ContentProtobuf + ";stream=watch"
-	case CBOR:
-		return contentCBORSeq
-	default:
-		return ContentJSON
-	}
-}
+func (f Form) StreamType() string { return streams[f.Media()] }
 
 var (
 	ErrEncoding = errors.New("cannot be encoded") // of an object
