@@ -133,12 +133,11 @@ func pageOf(log *store.Log, q *query) (page, error) {
 	case err != nil:
 		return page{}, err
 	}
-	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
 	state := log.State(log.At(at), q.filter.prefix(), after)
 	if q.filter.selects() {
 		state = slices.DeleteFunc(state, func(e *storm.Event) bool { return !q.filter.matches(e.Key, e.Object) })
 	}
-	p.items = state
+	p := page{metav1.ListMeta{ResourceVersion: strconv.FormatUint(at, 10)}, state}
 	if limit == 0 || len(state) <= limit {
 		return p, nil
 	}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -141,10 +142,7 @@ func (s *Server) evict(req *request, e *policyv1.Eviction) error {
 	if err := decodeQuery(req.http.URL.RawQuery, &create); err != nil {
 		return err
 	}
-	opts := &metav1.DeleteOptions{}
-	if e.DeleteOptions != nil {
-		opts = e.DeleteOptions
-	}
+	opts := cmp.Or(e.DeleteOptions, &metav1.DeleteOptions{})
 	opts.DryRun = append(opts.DryRun, create.DryRun...)
 	current, _ := req.log.Get(req.key())
 	pod, ok := current.(*v1.Pod)

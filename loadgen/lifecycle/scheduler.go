@@ -367,13 +367,9 @@ func (c *Cluster) room(node *object, asked quantities) (why []string, final bool
 
 // terms are the required terms of a pod's affinity and anti-affinity.
 func terms(pod *corev1.Pod) (attracts, repels []corev1.PodAffinityTerm) {
-	if a := pod.Spec.Affinity; a != nil && a.PodAffinity != nil {
-		attracts = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	}
-	if a := pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
-		repels = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	}
-	return attracts, repels
+	a := ptr.Deref(pod.Spec.Affinity, corev1.Affinity{})
+	to, anti := ptr.Deref(a.PodAffinity, corev1.PodAffinity{}), ptr.Deref(a.PodAntiAffinity, corev1.PodAntiAffinity{})
+	return to.RequiredDuringSchedulingIgnoredDuringExecution, anti.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
 // selects returns the selector of a term of a pod. Keys add the pod's own labels to it, others exclude them.

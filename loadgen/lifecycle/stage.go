@@ -317,12 +317,7 @@ func (c *Cluster) advance(o *object) {
 	if err != nil {
 		return
 	}
-	var matching []*Stage
-	for _, s := range stages {
-		if s.matches(o, fields) {
-			matching = append(matching, s)
-		}
-	}
+	matching := slices.DeleteFunc(slices.Clone(stages), func(s *Stage) bool { return !s.matches(o, fields) })
 	if o.stage != nil {
 		if slices.Contains(matching, o.stage) {
 			return
@@ -469,11 +464,6 @@ func (c *Cluster) render(o *object, t *template.Template) ([]byte, error) {
 	return nil, fmt.Errorf("template: %w", err)
 }
 
-// subresources is the argument of a client.
-func subresources(name string) []string {
-	return slices.DeleteFunc([]string{name}, func(s string) bool { return s == "" })
-}
-
 // patch patches the object. Without a type, lists of a pod or a node merge, and others are replaced.
 func (c *Cluster) patch(ctx context.Context, o *object, p *v1alpha1.StagePatch, t *template.Template) error {
 	data, err := c.render(o, t)
@@ -499,7 +489,7 @@ func (c *Cluster) patch(ctx context.Context, o *object, p *v1alpha1.StagePatch, 
 		data, err = json.Marshal(map[string]json.RawMessage{p.Root: data})
 	}
 	if err == nil {
-		_, err = c.resource(o).Patch(ctx, o.meta.GetName(), kind, data, metav1.PatchOptions{}, subresources(p.Subresource)...)
+		_, err = c.resource(o).Patch(ctx, o.meta.GetName(), kind, data, metav1.PatchOptions{}, p.Subresource) // which may be empty
 	}
 	return err
 }
@@ -534,7 +524,7 @@ func (c *Cluster) applyOther(ctx context.Context, o *object, a *v1alpha1.StageAp
 		opts.FieldManager, opts.Force = "kwok", new(true)
 	}
 	if data, err = other.MarshalJSON(); err == nil {
-		_, err = client.Patch(ctx, other.GetName(), how, data, opts, subresources(a.Subresource)...)
+		_, err = client.Patch(ctx, other.GetName(), how, data, opts, a.Subresource) // which may be empty
 	}
 	return err
 }
