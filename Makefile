@@ -139,8 +139,8 @@ vuln: build ## Run govulncheck on bin/watchlab (GOVULNDB=https://… or file:///
 reproducible: ## Build the image twice, once without a build cache; digests must be equal, and as in bin/image-digest.txt
 	scripts/reproducible.sh
 
-control-plane: ## Run a real Kubernetes control plane on the loopback until Ctrl-C
-	cd bench/e2e && $(GO) run .
+control-plane: ## Run a real Kubernetes control plane on the loopback until Ctrl-C (CONTROLLERS=false: etcd and kube-apiserver alone)
+	cd bench/e2e && $(GO) test -count 1 -timeout 0 -v -run '^TestHold$$' ./controlplane -hold -controllers=$(or $(CONTROLLERS),true)
 
 dashboards: ## Generate the Grafana dashboards, rules and runbooks from their YAML
 	$(GO) run ./dashboards

@@ -1,5 +1,5 @@
 // Package main_test tests watchlab against a real control plane.
-package main_test
+package e2e_test
 
 import (
 	"fmt"

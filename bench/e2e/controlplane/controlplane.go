@@ -1,20 +1,18 @@
-// Package controlplane runs a real Kubernetes control plane on the loopback interface,
-// for tests and for manual use: etcd and kube-apiserver, optionally with
-// controller-manager and scheduler. scripts/tools pins the programs.
+// Package controlplane runs a real Kubernetes control plane on the loopback interface during a test:
+// etcd and kube-apiserver, optionally with controller-manager and scheduler. scripts/tools pins the
+// programs. The first build takes minutes.
 //
-//	cp, err := controlplane.Start(ctx, controlplane.Options{}) // builds for minutes the first time
-//	defer cp.Stop()
+//	cp := controlplane.ForTest(t, controlplane.Options{})
 //	client, err := kubernetes.NewForConfig(cp.Config())
 package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"sync"
 	"testing"
 
 	"watchlab/bench/controller/program"
@@ -29,81 +27,47 @@ type Options struct {
 	APIServer   string // path of another kube-apiserver than the pinned one
 }
 
-// ControlPlane is a running control plane. Its files are in temporary folders that Stop removes.
+// ControlPlane is a running control plane.
 type ControlPlane struct {
 	*server.Plane
 	dir     string // of logs
 	release string
-	stop    func() error // once
-}
-
-// Start starts a control plane and returns when it is ready. It ends by Stop, not with ctx. On an error Start stops all
-// programs.
-func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
-	paths := map[string]string{"kube-apiserver": opts.APIServer}
-	names := []string{"etcd", "kube-apiserver"}
-	if opts.Controllers {
-		names = append(names, "kube-controller-manager", "kube-scheduler")
-	}
-	for _, name := range names {
-		if paths[name] == "" {
-			if paths[name], err = programs.Path(ctx, name); err != nil {
-				return nil, err
-			}
-		}
-	}
-	c := &ControlPlane{release: programs.Version(paths["kube-apiserver"])}
-	c.stop = sync.OnceValue(c.end)
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("controlplane: %w", err), c.Stop())
-		}
-	}()
-	if c.dir, err = os.MkdirTemp("", "watchlab-control-plane-"); err != nil {
-		return nil, err
-	}
-	var flags []string
-	if opts.Audited != "" {
-		if err := os.WriteFile(filepath.Join(c.dir, "audit.yaml"), fmt.Appendf(nil, auditPolicy, opts.Audited), 0o600); err != nil {
-			return nil, err
-		}
-		flags = append(flags, "--audit-policy-file", filepath.Join(c.dir, "audit.yaml"), "--audit-log-path", c.AuditLog())
-	}
-	c.Plane, err = server.Start(context.WithoutCancel(ctx), server.PlaneOptions{
-		Etcd: paths["etcd"], APIServer: paths["kube-apiserver"], Logs: c.dir, Flags: flags,
-	})
-	if err != nil {
-		return nil, err
-	}
-	ports, err := program.FreePorts(2)
-	if err != nil {
-		return nil, err
-	}
-	for i, name := range names[2:] {
-		command := []string{paths[name], "--kubeconfig", c.Kubeconfig(), "--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(ports[i]),
-			"--leader-elect=false", "--authentication-skip-lookup"}
-		if name == "kube-controller-manager" {
-			command = append(command, "--service-account-private-key-file", c.Path("sa.key"), "--root-ca-file", c.Path("apiserver.crt"))
-		}
-		if err := c.Run(context.WithoutCancel(ctx), command...); err != nil {
-			return nil, err
-		}
-	}
-	return c, nil
 }
 
 // ForTest starts a control plane and stops it when the test ends.
 func ForTest(t testing.TB, opts Options) *ControlPlane {
 	t.Helper()
-	c, err := Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
+	if opts.APIServer == "" {
+		opts.APIServer = programs.Pinned(t, "kube-apiserver")
 	}
+	c := &ControlPlane{dir: t.TempDir(), release: programs.Version(opts.APIServer)}
+	fail := func(err error) {
+		if err != nil {
+			t.Fatalf("control plane: %v", err)
+		}
+	}
+	var flags []string
+	if opts.Audited != "" {
+		fail(os.WriteFile(filepath.Join(c.dir, "audit.yaml"), fmt.Appendf(nil, auditPolicy, opts.Audited), 0o600))
+		flags = append(flags, "--audit-policy-file", filepath.Join(c.dir, "audit.yaml"), "--audit-log-path", c.AuditLog())
+	}
+	ctx := context.WithoutCancel(t.Context())
+	plane, err := server.Start(ctx, server.PlaneOptions{Etcd: programs.Pinned(t, "etcd"), APIServer: opts.APIServer, Logs: c.dir, Flags: flags})
+	fail(err)
+	c.Plane = plane
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {
 			t.Errorf("control plane: %v", err)
 		}
 	})
+	if opts.Controllers {
+		ports, err := program.FreePorts(2)
+		fail(err)
+		common := []string{"--kubeconfig", c.Kubeconfig(), "--bind-address", "127.0.0.1", "--leader-elect=false", "--authentication-skip-lookup", "--secure-port"}
+		fail(c.Run(ctx, slices.Concat([]string{programs.Pinned(t, "kube-controller-manager")}, common, []string{strconv.Itoa(ports[0]),
+			"--service-account-private-key-file", c.Path("sa.key"), "--root-ca-file", c.Path("apiserver.crt")})...))
+		fail(c.Run(ctx, slices.Concat([]string{programs.Pinned(t, "kube-scheduler")}, common, []string{strconv.Itoa(ports[1])})...))
+	}
 	return c
 }
 
@@ -124,14 +88,3 @@ rules:
   userGroups: [%q]
 - level: None
 `
-
-// Stop stops all components in reverse order and removes the folders. Further calls
-// return the first call's error.
-func (c *ControlPlane) Stop() error { return c.stop() }
-
-func (c *ControlPlane) end() (err error) {
-	if c.Plane != nil {
-		err = c.Plane.Stop()
-	}
-	return errors.Join(err, os.RemoveAll(c.dir))
-}

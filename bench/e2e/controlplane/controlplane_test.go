@@ -1,6 +1,11 @@
 package controlplane_test
 
 import (
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +15,23 @@ import (
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/programs"
 )
+
+var (
+	hold        = flag.Bool("hold", false, "keep a control plane until Ctrl-C")
+	controllers = flag.Bool("controllers", true, "with controller-manager and scheduler")
+)
+
+// TestHold is make control-plane, to look at a real server and to record its answers.
+func TestHold(t *testing.T) {
+	if !*hold {
+		t.Skip("needs -hold")
+	}
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cp := controlplane.ForTest(t, controlplane.Options{Controllers: *controllers})
+	fmt.Printf("export KUBECONFIG=%s\n", cp.Kubeconfig())
+	<-ctx.Done()
+}
 
 // TestControlPlane: a control plane with controllers answers through its kubeconfig, reports its release and creates
 // the default service account, which pods need. After Stop nothing answers.

@@ -1,6 +1,6 @@
 // Package programs finds and runs the real programs of the e2e tests.
 //
-//   - [Path] and [Pinned] return a program that scripts/tools pins.
+//   - [Pinned] returns a program that scripts/tools pins.
 //   - [Watchlab] returns the watchlab command.
 //   - [Installed] returns a program in $PATH.
 //   - [Start] runs a program during a test, [Run] at any time.
@@ -41,35 +41,27 @@ var Root = sync.OnceValues(func() (string, error) {
 	return "", err
 })
 
-// Path returns the path of a program that scripts/tools pins. It builds a missing program
+// Pinned returns the path of a program that scripts/tools pins. It builds a missing program
 // into bin/programs, which takes minutes.
-func Path(ctx context.Context, name string) (string, error) {
-	root, err := Root()
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, filepath.Join(root, "scripts", "program.sh"), name)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("programs: %s: %w\n%s", name, err, &errs)
-	}
-	return strings.TrimSpace(out.String()), nil
-}
-
-// Version returns the release of a program, from a path that [Path] returned.
-func Version(path string) string {
-	return strings.TrimPrefix(filepath.Base(filepath.Dir(path)), filepath.Base(path)+"-")
-}
-
-// Pinned is [Path] for a test. It fails the test on an error.
 func Pinned(t testing.TB, name string) string {
 	t.Helper()
-	path, err := Path(t.Context(), name)
+	root, err := Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return path
+	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts", "program.sh"), name)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("programs: %s: %v\n%s", name, err, &errs)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Version returns the release of a program, from a path that [Pinned] returned.
+func Version(path string) string {
+	return strings.TrimPrefix(filepath.Base(filepath.Dir(path)), filepath.Base(path)+"-")
 }
 
 // Installed returns the path of the first of the named programs in $PATH. It skips the
