@@ -52,7 +52,7 @@ var (
 	ErrDuplicated = errors.New(string(CauseDuplicated)) // an event left the pipeline more than once
 	ErrDiverged   = errors.New(string(CauseDiverged))   // the final state differs from the storm's
 
-	invariants = []error{ErrLost, ErrReordered, ErrDuplicated, ErrDiverged} // in the order of verdicts
+	Invariants = []error{ErrLost, ErrReordered, ErrDuplicated, ErrDiverged} // in the order of verdicts and reports
 )
 
 // Label is one part of a cell's name, key=value.

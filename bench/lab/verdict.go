@@ -33,7 +33,7 @@ func failure(err error) Verdict {
 		return f.Verdict
 	}
 	var broken []string
-	for _, inv := range invariants {
+	for _, inv := range Invariants {
 		if errors.Is(err, inv) {
 			broken = append(broken, inv.Error())
 		}

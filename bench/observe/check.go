@@ -12,10 +12,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// invariants are those that a pipeline has to keep, in the order of reports.
-var invariants = []error{lab.ErrLost, lab.ErrReordered, lab.ErrDuplicated, lab.ErrDiverged}
-
-// Violations count broken invariants and keep the first of each.
+// Violations count broken invariants, in the order of [lab.Invariants], and keep the first of each.
 type Violations [4]violation
 
 type violation struct {
@@ -25,7 +22,7 @@ type violation struct {
 
 // Add counts a violation of an invariant.
 func (v *Violations) Add(invariant error, format string, args ...any) {
-	broken := &v[slices.Index(invariants, invariant)]
+	broken := &v[slices.Index(lab.Invariants, invariant)]
 	if broken.n == 0 {
 		broken.first = fmt.Sprintf(format, args...)
 	}
@@ -35,7 +32,7 @@ func (v *Violations) Add(invariant error, format string, args ...any) {
 // Err joins an error for each broken invariant; nil for none.
 func (v *Violations) Err() error {
 	var errs []error
-	for i, invariant := range invariants {
+	for i, invariant := range lab.Invariants {
 		switch broken := v[i]; broken.n {
 		case 0:
 		case 1:

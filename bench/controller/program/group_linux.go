@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownGroup starts a program in its own process group, which ends with this process.
-func ownGroup() *syscall.SysProcAttr {
+// OwnGroup starts a program in its own process group, which ends with this process.
+func OwnGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 

@@ -10,8 +10,8 @@ import (
 	"watchlab/bench/controller/record"
 )
 
-// ownGroup starts a program in its own process group.
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// OwnGroup starts a program in its own process group.
+func OwnGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func awaitExit(int) {}
 

@@ -79,7 +79,7 @@ func Start(ctx context.Context, o Options) (*Program, error) {
 		return nil, err
 	}
 	p.cmd.Env = environment(o)
-	p.cmd.SysProcAttr = ownGroup()
+	p.cmd.SysProcAttr = OwnGroup()
 	started := func() error { return nil }
 	if o.InCluster != nil {
 		if started, err = o.InCluster.enter(p.cmd, o.Dir); err != nil {

@@ -32,7 +32,6 @@ func (p *Program) Sample() (record.Sample, bool) {
 		ticks := int(stat.UTime+stat.STime) + stat.CUTime + stat.CSTime
 		s.CPU += time.Duration(ticks) * (time.Second / ticksPerSecond)
 		s.RSS += int64(stat.RSS) * int64(os.Getpagesize())
-		s.Threads += stat.NumThreads
 		if status, err := process.NewStatus(); err == nil {
 			s.Memory += int64(status.VmRSS) - int64(status.RssFile)
 			s.Peak += int64(status.VmHWM) - int64(status.RssFile)

@@ -171,8 +171,7 @@ type Sample struct {
 	Memory     int64         // those that are of no file: the kernel cannot drop them
 	Peak       int64         // the largest Memory since the start, or since the peak was reset
 	Files      int           // open file descriptors
-	Threads    int
-	Goroutines int // scraped; 0 if unknown
+	Goroutines int           // scraped; 0 if unknown
 }
 
 // Scrape is one scrape of a program's metrics: those of controller-runtime, client-go's workqueues and

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"watchlab/bench/controller/program"
 )
 
 // Patience is the time limit for one step of a real program, such as its start.
@@ -132,7 +134,7 @@ func Run(cmd *exec.Cmd) (*Process, error) {
 	done := make(chan struct{})
 	p := &Process{Cmd: cmd, Output: &Buffer{}, Done: done}
 	cmd.Stdout, cmd.Stderr = p.Output, p.Output
-	cmd.SysProcAttr = endsWithParent()
+	cmd.SysProcAttr = program.OwnGroup()
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package programs
-
-import "syscall"
-
-// endsWithParent returns nil: only Linux has Pdeathsig.
-func endsWithParent() *syscall.SysProcAttr { return nil }
