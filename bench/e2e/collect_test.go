@@ -1,4 +1,4 @@
-// Package main_test tests watchlab against a real control plane.
+// Package e2e_test tests watchlab against a real control plane.
 package e2e_test
 
 import (
@@ -28,7 +28,7 @@ func playedShare(t *testing.T, index, of int) *lab.Share {
 	s := must(trace.Load("recorded-gang"))(t)
 	comparisons, err := pipeline.Compare(pipeline.Config{
 		Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.MemoryName, Modes: []string{"in-order"},
-		Impls: []string{"clientgo-realfifo-batch", "ring"}, Storm: s.Select(0, storm.Share{Index: index, Count: of}.Has).Storm, Duration: 300 * time.Millisecond,
+		Impls: []string{"clientgo-realfifo-batch", "ring"}, Storm: s, Share: storm.Share{Index: index, Count: of}, Duration: 300 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -138,7 +138,15 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	v := c.result.verdictOf(rounds)
 	switch {
 	case worst >= 2:
-		v = Verdict{Invalid, bad[0].Cause, detail}
+		var causes []string
+		for _, b := range bad {
+			for cause := range strings.SplitSeq(string(b.Cause), "+") {
+				if !slices.Contains(causes, cause) {
+					causes = append(causes, cause)
+				}
+			}
+		}
+		v = Verdict{Invalid, Cause(strings.Join(causes, "+")), detail}
 	case worst == 1:
 		v = Verdict{Status: Unplayed, Detail: detail}
 	case len(rounds) == 0:

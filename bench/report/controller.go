@@ -99,17 +99,15 @@ func filled(sections []section) (out []section) {
 
 // subject names the program under test.
 func subject(o *controller.Result) string {
-	if n := len(o.Spec.Programs); n > 0 && len(o.Spec.Programs[n-1].Command) > 0 {
-		command := o.Spec.Programs[n-1].Command
-		for _, word := range strings.Fields(strings.Join(command, " ")) {
-			name := filepath.Base(word)
-			if !slices.Contains(starters, name) && !strings.HasPrefix(word, "-") && !strings.Contains(word, "=") {
-				return name
-			}
-		}
-		return filepath.Base(command[0])
+	n := len(o.Spec.Programs)
+	if n == 0 || len(o.Spec.Programs[n-1].Command) == 0 {
+		return "attached controller"
 	}
-	return "attached controller"
+	words := strings.Fields(strings.Join(o.Spec.Programs[n-1].Command, " "))
+	i := slices.IndexFunc(words, func(word string) bool {
+		return !slices.Contains(starters, filepath.Base(word)) && !strings.HasPrefix(word, "-") && !strings.Contains(word, "=")
+	})
+	return filepath.Base(words[max(i, 0)])
 }
 
 // starters are programs that start others.

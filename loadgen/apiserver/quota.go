@@ -57,7 +57,7 @@ func (s *Server) charge(req *request, obj resources.Object, key string, was uint
 		if !covers(q, kind, obj) {
 			return nil
 		}
-		taken := usage(kind, obj)
+		taken := usage(kind, obj).DeepCopy() // Two names may share a quantity.
 		if old != nil && covers(q, kind, old) {
 			before := usage(kind, old)
 			for name, n := range taken {

@@ -401,23 +401,26 @@ func (s *Spec) parse(text string, colon bool) error {
 
 // ParseAll reads faults of texts as [Parse] does, separated by semicolons or newlines. The word
 // all stands for [Cycle] and takes every, count and until: all:every=1s,count=3. The
-// error has the fault's position. Only without a text there may be none.
+// error has the fault's position. A text without a fault is an error.
 func ParseAll(texts ...string) ([]Spec, error) {
 	var specs []Spec
 	n := 0
-	for one := range strings.FieldsFuncSeq(strings.Join(texts, "\n"), func(r rune) bool { return r == ';' || r == '\n' }) {
-		if one = strings.TrimSpace(one); one == "" {
-			continue
+	for _, text := range texts {
+		before := len(specs)
+		for one := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ';' || r == '\n' }) {
+			if one = strings.TrimSpace(one); one == "" {
+				continue
+			}
+			n++
+			more, err := parseOne(one)
+			if err != nil {
+				return nil, fmt.Errorf("fault %d (%s): %w", n, one, err)
+			}
+			specs = append(specs, more...)
 		}
-		n++
-		more, err := parseOne(one)
-		if err != nil {
-			return nil, fmt.Errorf("fault %d (%s): %w", n, one, err)
+		if len(specs) == before {
+			return nil, fmt.Errorf("%w: none is named (allowed: all, %s)", ErrSpec, allowed())
 		}
-		specs = append(specs, more...)
-	}
-	if len(specs) == 0 && len(texts) > 0 {
-		return nil, fmt.Errorf("%w: none is named (allowed: all, %s)", ErrSpec, allowed())
 	}
 	return specs, nil
 }

@@ -27,6 +27,7 @@ type Input struct {
 	start time.Time // times are those of arrival from then on; zero for those of the recording
 	close func() error
 	some  bool // at least one frame with content was read
+	torn  bool // the end of ctx is within a document
 }
 
 // OpenInput opens a recording by name; "-" is stdin. It reads the first frame, too: the frame names the main
@@ -58,7 +59,7 @@ func LiveInput(ctx context.Context, stdin io.Reader) *Input {
 	context.AfterFunc(ctx, func() { _ = feed.Close() })
 	in := &Input{Reader: NewReader(out, "stdin"), start: time.Now(), close: out.Close}
 	in.Tolerate(func(e *Error) {
-		if ctx.Err() == nil { // The end of ctx may be within a document.
+		if in.torn = ctx.Err() != nil; !in.torn {
 			in.Faults = append(in.Faults, e)
 		}
 	})
@@ -92,6 +93,8 @@ func (in *Input) advance() {
 		in.frame.Offset = time.Since(in.start)
 	}
 	switch {
+	case in.torn:
+		in.err = io.EOF
 	case in.err == nil && in.frame.Break == nil:
 		in.some = true
 	case errors.Is(in.err, io.EOF) && !in.some && len(in.Faults) > 0:
@@ -146,12 +149,13 @@ func (o *ConvertOptions) Validate() error {
 
 // Convert writes recordings, merged by time, and closes the writer. It leaves out what cannot be read, and fits events to
 // the ones before. An ERROR event becomes a [Break] with the reason [Ended]. The state at From becomes the initial list.
-// The end of ctx is an error, but not for a [LiveInput].
+// The end of ctx is an error, but ends a [LiveInput], of which all is written that has arrived.
 func Convert(ctx context.Context, w *Writer, opts ConvertOptions, inputs ...*Input) error {
 	c := converter{w: w, only: opts.Resources, from: opts.From, to: cmp.Or(opts.To, math.MaxInt64), transform: opts.Transform, state: map[Resource]*state{}}
-	err := eachFrame(ctx, c.add, inputs...)
-	live := slices.ContainsFunc(inputs, func(in *Input) bool { return !in.start.IsZero() })
-	if err != nil && !errors.Is(err, errEnough) && !(live && ctx.Err() != nil) {
+	if slices.ContainsFunc(inputs, func(in *Input) bool { return !in.start.IsZero() }) {
+		ctx = context.WithoutCancel(ctx)
+	}
+	if err := eachFrame(ctx, c.add, inputs...); err != nil && !errors.Is(err, errEnough) {
 		return err
 	}
 	return errors.Join(c.begin(), w.Close())

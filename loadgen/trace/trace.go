@@ -110,7 +110,7 @@ type Header struct {
 type Frame struct {
 	Offset   time.Duration   // time of arrival, from the start of the recording
 	Type     watch.EventType // type of the event; empty for a Break
-	Object   []byte          // raw JSON as received, owned by the caller; nil for a Break
+	Object   []byte          // JSON, owned by the caller; nil for a Break
 	Resource Resource        // resource of the watch; zero for a Break of all resources
 	Break    *Break          // set for a gap in the recording, else nil
 	Line     int             // in the file, from 1; 0 for the reader's own Break

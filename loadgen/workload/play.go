@@ -44,7 +44,7 @@ func (w *Workload) Create(ctx context.Context, client dynamic.Interface, mapper 
 func (w *Workload) Play(ctx context.Context, speed float64, client dynamic.Interface, mapper meta.RESTMapper) error {
 	began := time.Now()
 	group, sending := errgroup.WithContext(ctx)
-	group.SetLimit(senders)
+	slots := make(chan struct{}, senders)
 	last := map[*unstructured.Unstructured]chan struct{}{} // closed after the last request of an object
 	for i := range w.actions {
 		a := &w.actions[i]
@@ -52,9 +52,7 @@ func (w *Workload) Play(ctx context.Context, speed float64, client dynamic.Inter
 		select {
 		case <-time.After(time.Until(due)):
 		case <-sending.Done():
-		}
-		if sending.Err() != nil {
-			break
+			return cmp.Or(group.Wait(), context.Cause(ctx))
 		}
 		earlier, done := last[a.Object], make(chan struct{})
 		last[a.Object] = done
@@ -63,6 +61,8 @@ func (w *Workload) Play(ctx context.Context, speed float64, client dynamic.Inter
 			if earlier != nil {
 				<-earlier
 			}
+			slots <- struct{}{} // Not before: a slow object delays no other.
+			defer func() { <-slots }()
 			if err := a.send(apiserver.WithIntended(sending, due), client, mapper); err != nil && sending.Err() == nil {
 				return fmt.Errorf("%s: %s %s %s: %w", w.Name, a.Verb, a.Object.GetKind(), a.Object.GetName(), err)
 			}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
@@ -71,8 +72,14 @@ func (s *actual) follow(r schema.GroupVersionResource) error {
 	}
 	client := s.client.Resource(r)
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
-		WatchFuncWithContext: client.Watch,
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := client.Watch(ctx, o)
+			if net.IsConnectionRefused(err) { // A Reflector tries again without an end; here the server is gone.
+				s.fail(fmt.Errorf("watch of %s: %w", r.GroupResource(), err))
+			}
+			return w, err
+		},
 	}, &unstructured.Unstructured{}, 0, nil)
 	f := follower{server: s, resource: r}
 	present, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -87,8 +94,10 @@ func (s *actual) follow(r schema.GroupVersionResource) error {
 	err = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		switch gone := unseen(err); {
 		case apierrors.IsResourceExpired(err), apierrors.IsGone(err): // It lists again.
-		case gone && present.HasSynced(): // So is its definition, which may come back.
-		case gone:
+		case gone: // So is its definition, which may come back.
+			s.mu.Lock()
+			delete(s.followed, r.GroupResource())
+			s.mu.Unlock()
 			stop(err)
 		default:
 			s.fail(fmt.Errorf("watch of %s: %w", r.GroupResource(), err))

@@ -1,7 +1,10 @@
 package resources
 
 import (
-	_ "embed" // discovery
+	"bytes"
+	"compress/gzip"
+	_ "embed" // discovery, and the schema for server-side apply
+	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,6 +23,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
 // Scheme holds the Go types of the built-in kinds: client-go's, CustomResourceDefinitions and APIServices, which are kept but
@@ -144,3 +148,23 @@ func (r *Resource) NewObject() Object {
 	object.GetObjectKind().SetGroupVersionKind(r.GVK)
 	return object
 }
+
+// mergeSchemaFile is client-go's schema for server-side apply. Its package applyconfigurations keeps
+// the schema in an internal package and imports 54 others. A test compares both.
+//
+//go:embed merge.yaml.gz
+var mergeSchemaFile []byte
+
+// MergeTypes returns client-go's merge schema of the built-in types, a large table.
+var MergeTypes = sync.OnceValue(func() *typed.Parser {
+	var text []byte
+	r, err := gzip.NewReader(bytes.NewReader(mergeSchemaFile))
+	if err == nil {
+		text, err = io.ReadAll(r)
+	}
+	p, parseErr := typed.NewParser(typed.YAMLObject(text))
+	if err != nil || parseErr != nil { // The test finds a damaged file.
+		return &typed.Parser{}
+	}
+	return p
+})

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,7 +53,7 @@ type program struct {
 	revision    string // source commit; empty omits the label
 }
 
-// index builds one image per binary and an index of all images. The same binaries give
+// index builds one image per binary and an index of all images. The same binaries in the same order give
 // the same digest: all times are the epoch, and root owns all files.
 func index(what program, binaries []binary) (v1.ImageIndex, error) {
 	base, err := baseFiles()
@@ -61,7 +62,7 @@ func index(what program, binaries []binary) (v1.ImageIndex, error) {
 	}
 	out := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for i, b := range binaries {
-		if i > 0 && b.platform.Equals(binaries[i-1].platform) {
+		if slices.ContainsFunc(binaries[:i], func(other binary) bool { return other.platform.Equals(b.platform) }) {
 			return nil, fmt.Errorf("%s is named twice", b.platform)
 		}
 		img, err := image(base, what, b)
