@@ -57,7 +57,7 @@ func (s *Server) charge(req *request, obj resources.Object, key string, was uint
 		if !covers(q, kind, obj) {
 			return nil
 		}
-		taken := usage(kind, obj).DeepCopy() // Two names may share a quantity.
+		taken := usage(kind, obj)
 		if old != nil && covers(q, kind, old) {
 			before := usage(kind, old)
 			for name, n := range taken {
@@ -210,7 +210,8 @@ func usage(kind string, obj resources.Object) v1.ResourceList {
 		if granted := o.Status.AllocatedResources[v1.ResourceStorage]; granted.Cmp(storage) > 0 {
 			storage = granted
 		}
-		if storage.RoundUp(0); ok {
+		if storage = storage.DeepCopy(); ok { // It is the object's.
+			storage.RoundUp(0)
 			all[v1.ResourceRequestsStorage] = storage
 		}
 		if class := ptr.Deref(o.Spec.StorageClassName, o.Annotations[v1.BetaStorageClassAnnotation]); class != "" {
@@ -221,7 +222,7 @@ func usage(kind string, obj resources.Object) v1.ResourceList {
 			}
 		}
 	}
-	return all
+	return all.DeepCopy() // Two names may share a quantity.
 }
 
 // without returns the containers of a pod that do not say how much they need of a resource, and must.
