@@ -48,7 +48,7 @@ func (req *request) query() (*query, error) {
 	}
 	var err error
 	q.filter, err = newFilter(&req.target, o.LabelSelector, o.FieldSelector)
-	if req.converts || req.mixed {
+	if req.converts || req.since > 0 {
 		q.filter.show = req.show
 	}
 	return q, err

@@ -2,12 +2,14 @@ package apiserver
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -151,15 +153,15 @@ func verbOf(method string, t *target) string {
 type collection struct {
 	stored  *resources.Resource // in the stored version
 	kind    *wire.Kind          // in the same version
-	mixed   bool                // objects may be stored as an earlier definition had them
-	encoder store.Encoder       // kind, or the collection if it is mixed
+	since   uint64              // up to this version, objects may be stored as an earlier definition had them
+	encoder store.Encoder       // kind, or the collection if since is not 0
 	log     *store.Log
 	storm   *storm.Storm // that the log plays; nil without one
 }
 
-func newCollection(stored *resources.Resource, log *store.Log, mixed bool) *collection {
-	c := &collection{stored: stored, kind: kindOf(stored), mixed: mixed, log: log}
-	if c.encoder = c.kind; mixed {
+func newCollection(stored *resources.Resource, log *store.Log, since uint64) *collection {
+	c := &collection{stored: stored, kind: kindOf(stored), since: since, log: log}
+	if c.encoder = c.kind; since > 0 {
 		c.encoder = c
 	}
 	return c
@@ -176,8 +178,13 @@ func (c *collection) AppendObject(dst []byte, f wire.Form, o runtime.Object) ([]
 
 // read returns an object in the stored version, as its definition has it now.
 func (c *collection) read(o runtime.Object) (runtime.Object, error) {
-	if !c.mixed {
+	if c.since == 0 {
 		return o, nil
+	}
+	if u, ok := o.(*unstructured.Unstructured); ok && u.GetAPIVersion() == c.stored.GroupVersion().String() {
+		if version, err := store.ParseVersion(u.GetResourceVersion()); err == nil && version > c.since {
+			return o, nil
+		}
 	}
 	return patch.Convert(c.stored, o)
 }
@@ -206,7 +213,7 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	if c := s.collections[key]; c != nil {
 		return c
 	}
-	c = newCollection(s.storedOf(res), store.New(s.budget, &s.revision, s.opts.Retain), false)
+	c = newCollection(s.storedOf(res), store.New(s.budget, &s.revision, s.opts.Retain), 0)
 	s.watching.follow(c.log)
 	s.observe(c)
 	if res.GVR == namespaceResource {
@@ -235,7 +242,12 @@ func (s *Server) redefine(stored *resources.Resource) {
 	s.colMu.Lock()
 	defer s.colMu.Unlock()
 	if c := s.collections[key]; c != nil {
-		s.collections[key] = newCollection(stored, c.log, true)
+		since := s.revision.Now()
+		if c.storm != nil {
+			since = math.MaxUint64 // Events to come are as they were recorded.
+		}
+		s.collections[key] = newCollection(stored, c.log, since)
+		s.collections[key].storm = c.storm
 		s.watching.end(c.log)
 	}
 }

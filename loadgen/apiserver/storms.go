@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -110,7 +111,7 @@ func (s *Server) add(p *Prepared) error {
 	}
 	c := &collection{stored: res, storm: p.storm, kind: p.kind, encoder: p.kind, log: log}
 	if stored := s.storedOf(res); stored != res { // recorded in another version
-		c = newCollection(stored, log, true)
+		c = newCollection(stored, log, math.MaxUint64)
 		c.storm = p.storm
 	}
 	s.watching.follow(c.log)
