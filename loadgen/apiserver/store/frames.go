@@ -103,19 +103,22 @@ func (s *slot) make(by Encoder, budget *Budget, form wire.Form, members bool, n 
 		if object, err = by.AppendObject(object[:0], form, e.Object); err != nil {
 			return nil, fmt.Errorf("event %d (%s): %w", e.Seq, e.Key, err)
 		}
-		frame = wire.AppendEvent(frame[:0], form.Media(), e.Type, object)
-		start := len(frame) - wire.EventTail(form.Media()) - len(object)
 		if members {
+			frame = wire.AppendEvent(frame[:0], form.Media(), e.Type, object)
 			object = wire.AppendMember(object[:0], frame)
-			frame, object, start = object, frame, 0
 		}
 		if i == 0 {
 			// Objects of a kind have similar sizes.
-			next.data = make([]byte, 0, (len(frame)+32)*n*9/8)
+			next.data = make([]byte, 0, (len(object)+64)*n*9/8)
 			next.parts = make([]part, 0, n)
 		}
-		start += len(next.data)
-		next.data = append(next.data, frame...)
+		start := len(next.data)
+		if members {
+			next.data = append(next.data, object...)
+		} else {
+			next.data = wire.AppendEvent(next.data, form.Media(), e.Type, object)
+			start = len(next.data) - wire.EventTail(form.Media()) - len(object)
+		}
 		next.parts = append(next.parts, part{end: uint32(len(next.data)), object: uint32(start)})
 	}
 	size := int64(cap(next.data)) + int64(cap(next.parts))*int64(unsafe.Sizeof(part{}))
