@@ -140,13 +140,13 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	case worst >= 2:
 		var causes []string
 		for _, b := range bad {
-			for cause := range strings.SplitSeq(string(b.Cause), "+") {
-				if !slices.Contains(causes, cause) {
-					causes = append(causes, cause)
-				}
-			}
+			causes = append(causes, strings.Split(string(b.Cause), "+")...)
 		}
-		v = Verdict{Invalid, Cause(strings.Join(causes, "+")), detail}
+		order := func(cause string) uint { // that of others is the largest
+			return uint(slices.IndexFunc(Invariants, func(e error) bool { return e.Error() == cause }))
+		}
+		slices.SortFunc(causes, func(a, b string) int { return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a, b)) })
+		v = Verdict{Invalid, Cause(strings.Join(slices.Compact(causes), "+")), detail}
 	case worst == 1:
 		v = Verdict{Status: Unplayed, Detail: detail}
 	case len(rounds) == 0:

@@ -234,7 +234,7 @@ func TestMergedVerdicts(t *testing.T) {
 		"several broken invariants": {inPlace(func(s []lab.Share) {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseError, Detail: "no luck"})
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: "lost+duplicated", Detail: "1 event"})
-		}), "invalid: error+lost+duplicated", "share 0/3: invalid: error: no luck; and in share 1", 0, true},
+		}), "invalid: lost+duplicated+error", "share 0/3: invalid: error: no luck; and in share 1", 0, true},
 		"variant error takes precedence": {func(s []lab.Share) []lab.Share {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal})
 			verdict(s, 2, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseReordered})
