@@ -76,30 +76,14 @@ func (q *sharded) shardOf(hash uint64) int {
 }
 
 // Add queues an object, or replaces the queued one of its key. O(1).
-func (q *sharded) Add(obj any) error {
-	key, hash, err := q.keys.Hashed(obj)
-	if err != nil {
-		return err
-	}
-	i := q.shardOf(hash)
-	s := &q.shards[i]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q.closed.Load() {
-		return nil
-	}
-	q.initial.Touch()
-	if e, fresh := s.backlog.put1(obj, key, hash); fresh {
-		s.hold(e)
-		q.announce(i)
-	}
-	return nil
-}
+func (q *sharded) Add(obj any) error { return q.event(put, obj) }
 
-func (q *sharded) Update(obj any) error { return q.Add(obj) }
+func (q *sharded) Update(obj any) error { return q.event(put, obj) }
 
 // Delete removes an object's key from the queue. O(1).
-func (q *sharded) Delete(obj any) error {
+func (q *sharded) Delete(obj any) error { return q.event(remove, obj) }
+
+func (q *sharded) event(k kind, obj any) error {
 	key, hash, err := q.keys.Hashed(obj)
 	if err != nil {
 		return err
@@ -112,7 +96,12 @@ func (q *sharded) Delete(obj any) error {
 		return nil
 	}
 	q.initial.Touch()
-	if e := s.backlog.waiting.Get(hash, key); e != nil {
+	if k == put {
+		if e, fresh := s.backlog.put1(obj, key, hash); fresh {
+			s.hold(e)
+			q.announce(i)
+		}
+	} else if e := s.backlog.waiting.Get(hash, key); e != nil {
 		if e.Value.held {
 			s.held--
 		}
