@@ -154,16 +154,14 @@ func (r *Recorder) Wrap(next http.Handler) http.Handler {
 		if f.changes() {
 			f.body, _ = io.ReadAll(io.LimitReader(req.Body, maxBody)) // The handler meets the error, too.
 			copied := *req                                            // It must not change its request.
-			copied.Body = readCloser{io.MultiReader(bytes.NewReader(f.body), req.Body), req.Body}
+			copied.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.MultiReader(bytes.NewReader(f.body), req.Body), req.Body}
 			req = &copied
 		}
 		next.ServeHTTP(f, req)
 	})
-}
-
-type readCloser struct {
-	io.Reader
-	io.Closer
 }
 
 func (r *Recorder) begin(access Access, w http.ResponseWriter) *flight {
